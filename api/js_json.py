@@ -1,0 +1,147 @@
+"""Reads a request body as a JavaScript engine's `await request.json()` reads it.
+
+The HTTP contract was recorded from a service in JavaScript, so that language decides what is JSON,
+what is falsy and what is an integer (ECMA-262, JSON.parse; WHATWG Encoding, "UTF-8 decode").
+This room turns bytes into values and knows no route and no field. Whoever calls it limits the
+body's size, which is the only limit on nesting: Python can hold and free a value nested millions
+deep, but not print or compare it.
+"""
+
+import json
+import re
+
+import msgspec
+
+MAX_SAFE_INTEGER = 2**53 - 1
+
+
+class NotJson(ValueError):
+    """The body is not JSON."""
+
+
+def parse(body: bytes) -> object:
+    """Return the value of a JSON body: dict, list, str, int, float, True, False or None.
+
+    One byte order mark is dropped, bytes that are not UTF-8 become U+FFFD, and the last of
+    duplicate keys wins. A number may come back as an int or a float: read it with `as_integer`.
+    Raises NotJson for whatever JSON.parse refuses.
+    """
+    try:
+        return _FAST.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        pass  # Either it is not JSON, or msgspec is stricter than JSON.parse.
+    text = body.decode("utf-8-sig", errors="replace")
+    try:
+        return _read(text)
+    except (ValueError, IndexError) as error:
+        raise NotJson("the body is not JSON") from error
+
+
+def is_truthy(value: object) -> bool:
+    """Say whether JavaScript takes the value for true: `[]` and `{}` are, 0, NaN and "" are not."""
+    if isinstance(value, list | dict):
+        return True
+    return bool(value) and value == value
+
+
+def as_integer(value: object) -> int | None:
+    """Return the value if JavaScript's Number.isInteger accepts it, else None.
+
+    JavaScript's numbers are IEEE doubles, so an int is seen as its nearest double: 2**53 + 1 is
+    2**53, and what is too large for a double is Infinity, which is no integer.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def _read(text: str) -> object:
+    """Read what msgspec refused. Raises ValueError, or IndexError where the text ends too soon."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:  # The same decoder reads the leaves; only the nesting is ours.
+        return _read_deep(text)
+
+
+def _read_deep(text: str) -> object:
+    """Read a text of any depth in linear time: the containers still open wait in `outer`.
+
+    The text is read as the one item of an array, so that its top is not a special case.
+    """
+    text += "]"
+    document: list = []
+    holder, closer, outer = document, "]", []
+    expected, at = _ITEM, 0
+    while True:
+        char = text[at]
+        if char in _SPACE:
+            at = _skip_space(text, at).end()
+        elif char == closer and expected is not _ITEM:
+            at += 1
+            if not outer:
+                break
+            holder = outer.pop()
+            closer = _CLOSERS[type(holder)]
+            expected = _COMMA_OR_CLOSER
+        elif expected is _COMMA_OR_CLOSER:
+            if char != ",":
+                raise ValueError("two values without a comma")
+            at += 1
+            expected = _ITEM
+        else:
+            if closer == "]":
+                value, at = _read_value(text, at)
+                holder.append(value)
+            else:
+                key, at = _read_key(text, at)
+                value, at = _read_value(text, at)
+                holder[key] = value
+            expected = _COMMA_OR_CLOSER
+            if type(value) in _CLOSERS:
+                outer.append(holder)
+                holder, closer = value, _CLOSERS[type(value)]
+                expected = _ITEM_OR_CLOSER
+                if len(outer) > len(text) - at:
+                    raise ValueError("more is open than the rest of the text can close")
+    if at != len(text) or len(document) != 1:
+        raise ValueError("more than one value")
+    return document[0]
+
+
+def _read_value(text: str, at: int) -> tuple[object, int]:
+    """Return the scalar or the new, empty container that begins at `at`, and where to go on."""
+    if text[at] == "[":
+        return [], at + 1
+    if text[at] == "{":
+        return {}, at + 1
+    return _DECODER.raw_decode(text, at)
+
+
+def _read_key(text: str, at: int) -> tuple[str, int]:
+    """Return the key that begins at `at`, and where its value begins."""
+    if text[at] != '"':
+        raise ValueError("a key is not a string")
+    key, at = _DECODER.raw_decode(text, at)
+    colon = _match_colon(text, at)
+    if colon is None:
+        raise ValueError("a key without a colon")
+    return key, colon.end()
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN, Infinity and -Infinity, which Python's decoder would take."""
+    raise ValueError(f"{name} is not JSON")
+
+
+_FAST = msgspec.json.Decoder()
+# Every number becomes a double, as in JavaScript; int() would refuse more than 4300 digits.
+_DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant)
+_CLOSERS = {list: "]", dict: "}"}
+_ITEM, _ITEM_OR_CLOSER, _COMMA_OR_CLOSER = range(3)
+_SPACE = " \t\n\r"
+_skip_space = re.compile(rf"[{_SPACE}]*").match
+_match_colon = re.compile(rf"[{_SPACE}]*:[{_SPACE}]*").match

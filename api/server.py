@@ -1,0 +1,138 @@
+"""Serving: granian in front, one writer and one alarm clock in each worker process.
+
+The parent prepares the database and closes it before any worker exists; it holds no
+connection and runs no request. A worker starts its threads around granian's own run,
+so that they stop after the last request has been answered, and ends itself when its
+parent is gone.
+"""
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from granian.constants import Interfaces
+from granian.server.mp import MPServer
+
+from api.http import create_app
+from domain.errors import ReservationExpiryError
+from infrastructure.application import IN_FLIGHT_LIMIT, ReservationApplication
+from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
+
+# More threads than commands that may wait for the database, so that reads and health
+# checks find one free even when nothing can be written.
+THREADS = IN_FLIGHT_LIMIT + 8
+ORPHAN_CHECK_SECONDS = 0.5
+LISTEN_BACKLOG = 1024
+
+logger = logging.getLogger(__name__)
+
+
+class CannotListen(ReservationExpiryError):
+    """The address is taken, not ours, or not allowed."""
+
+    code = "cannot-listen"
+
+
+def refuse_taken_address(host: str, port: int) -> None:
+    """Raises CannotListen unless the address is free.
+
+    granian sets SO_REUSEPORT, with which a second server on the port would start without
+    a word and share the first one's requests. A plain bind tells.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
+        ) from error
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGINT or SIGTERM, then drains. The database must be prepared.
+
+    Exits the process with 1 if the workers cannot be kept alive.
+    """
+    server = MPServer(
+        target="reservation-expiry",
+        address=settings.host,
+        port=settings.port,
+        interface=Interfaces.WSGI,
+        workers=settings.workers,
+        blocking_threads=THREADS,
+        backlog=LISTEN_BACKLOG,
+        websockets=False,
+        log_level=_granian_level(settings.log_level),
+        respawn_failed_workers=True,
+        respawn_interval=0.1,
+        workers_kill_timeout=SHUTDOWN_GRACE_SECONDS,
+    )
+    # The warning about many threads is for CPU-bound apps; ours wait for the disk.
+    logging.getLogger("_granian").addFilter(lambda r: "Python threads" not in r.getMessage())
+    server.serve(spawn_target=Worker(settings), target_loader=_no_target, wrap_loader=False)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a worker process runs. Called by granian, in the new process."""
+
+    settings: Settings
+
+    def __call__(
+        self, worker_id: int, process_name: str | None, loader: Callable, *args: Any
+    ) -> None:
+        configure_logging(self.settings.log_level)
+        _end_with_parent(os.getppid())
+        with running(ReservationApplication(self.settings.database)) as application:
+            app = create_app(application, replay_route=self.settings.replay_route)
+            MPServer._spawn_wsgi_worker(worker_id, process_name, lambda: app, *args)
+
+
+@contextmanager
+def running(application: ReservationApplication) -> Iterator[ReservationApplication]:
+    """The application, started, and stopped whatever happens."""
+    application.start()
+    try:
+        yield application
+    finally:
+        application.stop()
+
+
+def configure_logging(level: str) -> None:
+    """Everything but the alarm log goes to standard error."""
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
+
+
+def _no_target() -> None:
+    """granian wants a loader for the app; the worker makes its own."""
+
+
+def _granian_level(level: str) -> Any:
+    from granian.log import LogLevels
+
+    return LogLevels.debug if level == "debug" else LogLevels.warning
+
+
+def _end_with_parent(parent_pid: int) -> None:
+    """Has this process drain and exit once its parent is gone, killed included."""
+
+    def watch() -> None:
+        while os.getppid() == parent_pid:
+            time.sleep(ORPHAN_CHECK_SECONDS)
+        logger.error("the parent process is gone: shutting down")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="orphan-watch", daemon=True).start()

@@ -1,0 +1,30 @@
+"""The alarm rules: how often a failing alarm is tried, and when.
+
+The figures are those of Cloudflare's Durable Objects, read from workerd's source and
+measured there: a first retry 2 s after the failure, doubling, 6 retries at most, and
+up to a quarter of the delay added at random so that bundled retries spread out
+(worker-interface.h ALARM_RETRY_START_SECONDS, ALARM_RETRY_MAX_TRIES;
+alarm-scheduler.h RETRY_JITTER_FACTOR). What differs here: an alarm that is given up
+is parked where people can see it and run it again, not dropped.
+"""
+
+from typing import Literal
+
+FIRST_RETRY_DELAY_MS = 2_000
+MAX_RETRIES = 6
+MAX_ATTEMPTS = 1 + MAX_RETRIES
+JITTER = 0.25
+
+Outcome = Literal["ok", "rejected", "retry", "parked", "released"]
+
+
+def next_attempt_at_ms(attempts: int, failed_at_ms: int, random: float) -> int | None:
+    """When to try again after `attempts` attempts, the last of which failed.
+
+    `random` is uniform in [0, 1). Returns Unix milliseconds, or None when the attempts
+    are used up and the alarm is to be parked.
+    """
+    if attempts > MAX_RETRIES:
+        return None
+    delay_ms = FIRST_RETRY_DELAY_MS * 2 ** (attempts - 1)
+    return failed_at_ms + delay_ms + int(delay_ms * JITTER * random)

@@ -1,0 +1,52 @@
+"""The root of the error tree, and what the rules refuse.
+
+An error's name says what is so. `code` is stable and machine-readable: clients may
+switch on it, and the HTTP door finds its status by it. The infrastructure room adds
+its own branch (`infrastructure/errors.py`); nothing else derives from the root.
+"""
+
+
+class ReservationExpiryError(Exception):
+    """Anything this service can say went wrong; every subclass has its own `code`."""
+
+    code = "internal-error"
+
+
+class DomainError(ReservationExpiryError):
+    """A command that the rules refuse. Nothing was changed."""
+
+    code = "refused"
+
+
+class InvalidReservationId(DomainError):
+    """The name is not 3-40 lowercase letters, digits or inner hyphens."""
+
+    code = "invalid-reservation-id"
+
+
+class InvalidTtl(DomainError):
+    """The time to live is not a whole number of seconds within the allowed range."""
+
+    code = "invalid-ttl"
+
+
+class InvalidNow(DomainError):
+    """The explicit clock of a replay is not a positive safe integer."""
+
+    code = "invalid-now"
+
+
+class NotHeld(DomainError):
+    """There is no open hold to act on: never held, or ended already."""
+
+    code = "not-held"
+
+
+class NotDue(DomainError):
+    """The hold is open and its time is not up: `expires_at_ms` lies after now."""
+
+    code = "not-due"
+
+    def __init__(self, expires_at_ms: int) -> None:
+        super().__init__(f"the hold runs until {expires_at_ms}")
+        self.expires_at_ms = expires_at_ms

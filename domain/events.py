@@ -1,0 +1,41 @@
+"""The facts: what has happened to a reservation, in the past tense.
+
+Each class satisfies the event protocol of the `eventsourcing` library (an
+`originator_id` and an `originator_version`) and carries the times it is about, as
+integer Unix milliseconds, so making one reads no clock. How an event is written to
+the log, under which stable name, is the mapper's business
+(`infrastructure/event_mapper.py`). Adding or changing one: see docs/events.md.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A hold began: for the first time, or anew. It resets whatever was before it."""
+
+    originator_id: str
+    originator_version: int
+    created_at_ms: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmScheduled:
+    """The reservation's one alarm was set to this instant, replacing any earlier one."""
+
+    originator_id: str
+    originator_version: int
+    scheduled_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The hold ended because its time was up; its alarm is gone with it."""
+
+    originator_id: str
+    originator_version: int
+    expired_at_ms: int
+
+
+ReservationEvent = Held | AlarmScheduled | Expired

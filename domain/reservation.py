@@ -1,0 +1,139 @@
+"""The reservation: one aggregate per name, held for a while, expired exactly once.
+
+An alarm is delivered at least once: early, twice, late, after a new hold, by two
+machines. The aggregate is what makes its effect happen once, by refusing `Expired`
+unless the hold is open and due. That refusal is the whole idempotency.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from domain.errors import InvalidNow, InvalidReservationId, InvalidTtl, NotDue, NotHeld
+from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+
+MIN_TTL_SECONDS = 5
+MAX_TTL_SECONDS = 3600
+MAX_NOW_MS = 2**53 - 1  # the largest integer that a JSON number carries exactly
+
+ID_PREFIX = "reservation/"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,38}[a-z0-9]")
+
+Status = Literal["held", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The state of one reservation after `version` events. Times are Unix milliseconds.
+
+    `alarm_at_ms` is when its alarm is scheduled, None when it has none.
+    """
+
+    id: str
+    version: int
+    status: Status
+    created_at_ms: int
+    expires_at_ms: int
+    expired_at_ms: int | None
+    expiration_count: int
+    alarm_at_ms: int | None
+
+    @property
+    def name(self) -> str:
+        return self.id.removeprefix(ID_PREFIX)
+
+
+def aggregate_id(name: str) -> str:
+    """The id in the log of the reservation called `name`.
+
+    Raises InvalidReservationId unless the name is 3-40 lowercase letters, digits or
+    inner hyphens.
+    """
+    if not is_name(name):
+        raise InvalidReservationId(f"{name!r} is not a reservation id")
+    return ID_PREFIX + name
+
+
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def hold(
+    reservation: Reservation | None, reservation_id: str, ttl_seconds: int, now_ms: int
+) -> tuple[Held, AlarmScheduled]:
+    """Hold it from now for `ttl_seconds`, whatever state it is in.
+
+    A new hold resets everything and moves the alarm. Raises InvalidTtl unless
+    MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS.
+    """
+    if not MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS:
+        raise InvalidTtl(f"{ttl_seconds} is not from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS}")
+    version = reservation.version if reservation is not None else 0
+    expires_at_ms = now_ms + ttl_seconds * 1000
+    return (
+        Held(reservation_id, version + 1, now_ms, expires_at_ms),
+        AlarmScheduled(reservation_id, version + 2, expires_at_ms),
+    )
+
+
+def expire(reservation: Reservation | None, now_ms: int) -> tuple[Expired]:
+    """End the hold because its time is up; at exactly its instant it is due.
+
+    Raises NotHeld if there is no open hold, NotDue if it is open but not due yet, and
+    InvalidNow if the clock is not a positive safe integer.
+    """
+    if not 1 <= now_ms <= MAX_NOW_MS:
+        raise InvalidNow(f"{now_ms} is not from 1 to {MAX_NOW_MS}")
+    if reservation is None or reservation.status != "held":
+        raise NotHeld("there is no open hold")
+    if reservation.expires_at_ms > now_ms:
+        raise NotDue(reservation.expires_at_ms)
+    return (Expired(reservation.id, reservation.version + 1, now_ms),)
+
+
+def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservation | None:
+    """The state after `event`. Total: every event applies to every state.
+
+    An event that speaks of a hold where there is none (only a damaged log has one)
+    leaves nothing to speak of, and so None.
+    """
+    if type(event) is Held:
+        return Reservation(
+            event.originator_id,
+            event.originator_version,
+            "held",
+            event.created_at_ms,
+            event.expires_at_ms,
+            None,
+            0,
+            None,
+        )
+    if reservation is None:
+        return None
+    expired = type(event) is Expired
+    return Reservation(
+        reservation.id,
+        event.originator_version,
+        "expired" if expired else reservation.status,
+        reservation.created_at_ms,
+        reservation.expires_at_ms,
+        event.expired_at_ms if expired else reservation.expired_at_ms,
+        reservation.expiration_count + expired,
+        None if expired else event.scheduled_time_ms,
+    )
+
+
+def project(
+    initial: Reservation | None, events: Iterable[ReservationEvent]
+) -> Reservation | None:
+    """Replay `events` on top of `initial` (a projector function of `eventsourcing`)."""
+    state = initial
+    for event in events:
+        state = apply(state, event)
+    return state
+
+
+def starts_anew(event: ReservationEvent) -> bool:
+    """Whether the state after `event` depends on nothing that came before it."""
+    return type(event) is Held

@@ -1,0 +1,218 @@
+"""The alarm clock: APScheduler, over a job store of ours.
+
+Stock APScheduler deletes a one-shot job when it is submitted, drops what is late, knows
+no retries, and its thread dies of a row that another process took. Here the alarm rows
+belong to the events' transactions (unit_of_work.py) and to settlement
+(alarm_commands.py); the scheduler only decides *when* to look and *where* to run. What
+it is given as a job is a whole claimed batch, so its bookkeeping costs per batch and
+not per alarm, and its removals and updates of "the job" touch no row.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.job import Job
+from apscheduler.jobstores.base import BaseJobStore
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.date import DateTrigger
+from sqlalchemy import Engine
+
+from infrastructure import alarm_state
+from infrastructure.alarm_commands import Claim
+from infrastructure.alarm_handler import AlarmHandler
+from infrastructure.clock import Clock
+
+POLL_SECONDS = 1.0  # looks at least this often: another process may have set an alarm
+SWEEP_SECONDS = 60
+MAX_OUTSTANDING_BATCHES = 2
+PASS_LIMIT_SECONDS = 5.0  # a pass that takes longer means that alarms are not looked after
+ALARMS, HOUSEKEEPING = "alarms", "housekeeping"
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+# Passes and batches run by the dozen a second under load; the alarm log tells them better.
+logging.getLogger("apscheduler.executors").setLevel(logging.ERROR)
+logging.getLogger("apscheduler.scheduler").setLevel(logging.WARNING)
+
+logger = logging.getLogger(__name__)
+
+
+class AlarmJobStore(SQLAlchemyJobStore):
+    """The alarms table as a job store: it hands out claims and writes nothing itself.
+
+    `lookup_job`, `get_all_jobs` and `get_next_run_time` are the library's own, over its
+    own table shape. A row that cannot be read is left out of them, never removed.
+    """
+
+    def __init__(self, engine: Engine, handler: AlarmHandler) -> None:
+        super().__init__(engine=engine, tablename="alarms")
+        self._handler = handler
+        self._outstanding = 0
+        self._counting = threading.Lock()
+
+    @property
+    def is_full(self) -> bool:
+        return self._outstanding >= MAX_OUTSTANDING_BATCHES
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        BaseJobStore.start(self, scheduler, alias)  # the schema is made by migrations
+
+    def get_due_jobs(self, now: datetime) -> list[Job]:
+        """At most one job: a batch of alarms, claimed for this process.
+
+        Every pass takes the write lock for a moment even if nothing is due, and so finds
+        out whether the database can be written.
+        """
+        if self.is_full:
+            return []
+        claims = self._handler.claim()
+        if not claims:
+            return []
+        with self._counting:
+            self._outstanding += 1
+        return [self._job(claims[0].state.token or "", self._run_batch, claims)]
+
+    def _run_batch(self, claims: list[Claim]) -> None:
+        try:
+            self._handler.settle(claims)
+        finally:
+            with self._counting:
+                self._outstanding -= 1
+            self._scheduler.wakeup()
+
+    def _job(self, job_id: str, func: Callable[..., None], claims: list[Claim]) -> Job:
+        job = Job(
+            self._scheduler,
+            id=job_id,
+            func=func,
+            args=(claims,),
+            kwargs={},
+            name=f"{len(claims)} alarms",
+            trigger=DateTrigger(_LONG_AGO),
+            executor=ALARMS,
+            misfire_grace_time=None,
+            coalesce=True,
+            max_instances=1,
+            next_run_time=_LONG_AGO,
+        )
+        job._jobstore_alias = self._alias
+        return job
+
+    def add_job(self, job: Job) -> None:
+        raise NotImplementedError("an alarm is set by the transaction that holds its events")
+
+    def update_job(self, job: Job) -> None:
+        """Nothing: only settling a claim moves an alarm."""
+
+    def remove_job(self, job_id: str) -> None:
+        """Nothing: only settling a claim, or ending a hold, deletes an alarm."""
+
+    def remove_all_jobs(self) -> None:
+        raise NotImplementedError("alarms follow from the log")
+
+    def _get_jobs(self, *conditions: Any) -> list[Job]:
+        columns = self.jobs_t.c
+        selectable = self.jobs_t.select().where(*conditions).order_by(columns.next_run_time)
+        with self.engine.begin() as connection:
+            rows = connection.execute(selectable).all()
+        return [job for row in rows if (job := self._reconstitute_job(row.job_state, row.id))]
+
+    def _reconstitute_job(self, job_state: bytes, job_id: str = "") -> Job | None:
+        try:
+            state = alarm_state.decode(job_state)
+        except alarm_state.UnreadableAlarm:
+            return None
+        return self._job(job_id, self._run_batch, [Claim(job_id, state, job_state)])
+
+
+class AlarmScheduler(BackgroundScheduler):
+    """Passes that always come back: within the poll interval, whatever happens in them."""
+
+    def __init__(self, store: AlarmJobStore, clock: Clock) -> None:
+        super().__init__(timezone=UTC, daemon=True, jobstore_retry_interval=POLL_SECONDS)
+        self._store = store
+        self._clock = clock
+        self.last_pass = time.monotonic()
+        self.planned_wake_ms = 0
+
+    def _process_jobs(self) -> float:
+        try:
+            wait = super()._process_jobs()
+        except Exception:
+            logger.exception("a pass over the alarms failed; the next follows")
+            wait = POLL_SECONDS
+        if wait is None or wait > POLL_SECONDS or self._store.is_full:
+            wait = POLL_SECONDS  # a finished batch wakes us sooner
+        self.last_pass = time.monotonic()
+        self.planned_wake_ms = self._clock.now_ms() + int(wait * 1000)
+        return wait
+
+
+class AlarmClock:
+    """Owns the scheduler: `start()`, `stop()`; tells it of alarms that come sooner.
+
+    `sweep` is called once a minute to look for strays.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        handler: AlarmHandler,
+        clock: Clock,
+        sweep: Callable[[], object],
+    ) -> None:
+        self._engine = engine
+        self._handler = handler
+        self._clock = clock
+        self._sweep = sweep
+        self._scheduler: AlarmScheduler | None = None
+
+    def start(self) -> None:
+        store = AlarmJobStore(self._engine, self._handler)
+        scheduler = AlarmScheduler(store, self._clock)
+        scheduler.add_executor(ThreadPoolExecutor(MAX_OUTSTANDING_BATCHES), ALARMS)
+        scheduler.add_executor(ThreadPoolExecutor(1), HOUSEKEEPING)
+        scheduler.add_jobstore(store, ALARMS)
+        scheduler.add_jobstore(MemoryJobStore(), HOUSEKEEPING)
+        scheduler.add_job(
+            self._sweep,
+            "interval",
+            seconds=SWEEP_SECONDS,
+            jobstore=HOUSEKEEPING,
+            executor=HOUSEKEEPING,
+            coalesce=True,
+            max_instances=1,
+            misfire_grace_time=None,
+        )
+        scheduler.start()
+        self._scheduler = scheduler
+
+    def stop(self) -> None:
+        """Waits for the batches under way. May be called twice."""
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=True)
+            self._scheduler = None
+            self._engine.dispose()
+
+    def notice(self, scheduled_time_ms: int) -> None:
+        """Looks again soon if this alarm comes before the next planned look.
+
+        A notice that gets lost costs at most the poll interval.
+        """
+        scheduler = self._scheduler
+        if scheduler is not None and scheduled_time_ms < scheduler.planned_wake_ms:
+            scheduler.wakeup()
+
+    @property
+    def seconds_since_pass(self) -> float | None:
+        """How long ago the last pass ended; None if the clock is not running."""
+        if self._scheduler is None:
+            return None
+        return time.monotonic() - self._scheduler.last_pass

@@ -1,0 +1,202 @@
+"""What is done to alarms, as work for the writer: claim, settle, release, re-drive.
+
+An alarm row leaves in two ways only. A transaction that ends a hold deletes it by id,
+for the aggregate's version fences that already. Everything else (reject, retry, park,
+release) is a compare-and-swap on the claim's own bytes, so that a claim which has been
+outlived can neither delete nor move a newer alarm.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from random import random
+from uuid import uuid4
+
+import msgspec
+
+from domain.alarm import MAX_ATTEMPTS, Outcome, next_attempt_at_ms
+from domain.errors import NotDue, NotHeld
+from domain.reservation import expire
+from infrastructure import alarm_state
+from infrastructure.alarm_state import AlarmState, UnreadableAlarm
+from infrastructure.errors import UndecodableEvent
+from infrastructure.projections import alarm_row
+from infrastructure.unit_of_work import UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One alarm that this process may work on until its lease ends."""
+
+    id: str
+    state: AlarmState
+    job_state: bytes  # `state` as it stands in the row
+
+    @property
+    def retry_count(self) -> int:
+        return self.state.attempts - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How one attempt ended. `error` is None unless it is to be retried or parked."""
+
+    claim: Claim
+    outcome: Outcome
+    at_ms: int
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class Claimed:
+    """What one claim brought: alarms to work on, and what happened on the way."""
+
+    claims: list[Claim] = field(default_factory=list)
+    lapsed: int = 0  # claims, anybody's, that had outlived their lease
+    parked: list[str] = field(default_factory=list)  # unreadable, or begun too often
+
+
+class ClaimDueAlarms:
+    """Marks up to `limit` due alarms as ours until now + `lease_ms`. Returns a Claimed.
+
+    A claim counts as an attempt begun, durably, so that a handler which kills its process
+    backs off and is parked in the end like any other.
+    """
+
+    on_tables = True
+    aggregate_ids = ()
+
+    def __init__(self, limit: int, lease_ms: int) -> None:
+        self._limit = limit
+        self._lease_ms = lease_ms
+
+    def run(self, unit: UnitOfWork) -> Claimed:
+        claimed, token, rows = Claimed(), uuid4().hex, []
+        lease_end = (unit.now_ms + self._lease_ms) / 1000
+        for alarm_id, _, job_state in unit.session.due_alarms(unit.now_ms, self._limit):
+            state = _readable(alarm_id, job_state)
+            if state is None or state.attempts >= MAX_ATTEMPTS:
+                unit.session.replace_alarm(job_state, (alarm_id, None, job_state))
+                claimed.parked.append(alarm_id)
+                continue
+            claimed.lapsed += state.token is not None
+            ours = AlarmState(state.scheduled_time, state.attempts + 1, token)
+            encoded = alarm_state.encode(ours)
+            claimed.claims.append(Claim(alarm_id, ours, encoded))
+            rows.append((alarm_id, lease_end, encoded))
+        if rows:
+            unit.session.put_alarms(rows)
+        return claimed
+
+
+class SettleAlarms:
+    """Runs the alarm of each claimed reservation, all in one transaction.
+
+    Returns one Attempt per claim, in order. One that fails fails alone.
+    """
+
+    on_tables = False
+
+    def __init__(self, claims: list[Claim]) -> None:
+        self.claims = claims
+        self.aggregate_ids = [claim.id for claim in claims]
+
+    def run(self, unit: UnitOfWork) -> list[Attempt]:
+        return [self._settle(unit, claim) for claim in self.claims]
+
+    def _settle(self, unit: UnitOfWork, claim: Claim) -> Attempt:
+        try:
+            unit.append(claim.id, expire(unit.reservation(claim.id), unit.now_ms))
+        except NotHeld:
+            unit.after_flush(lambda: unit.session.remove_alarm(claim.id, claim.job_state))
+            return Attempt(claim, "rejected", unit.now_ms)
+        except NotDue as early:
+            move_claim(unit, claim, early.expires_at_ms, attempts=0)
+            return Attempt(claim, "rejected", unit.now_ms)
+        except Exception as error:
+            return fail(unit, claim, error)
+        return Attempt(claim, "ok", unit.now_ms)
+
+
+class ReleaseAlarms:
+    """Gives claims back as if they had never been made, due again at once.
+
+    For claims whose transaction met a busy or lost database: that is not the handler's
+    fault, so it uses up no attempt.
+    """
+
+    on_tables = False
+    aggregate_ids = ()
+
+    def __init__(self, claims: list[Claim]) -> None:
+        self.claims = claims
+
+    def run(self, unit: UnitOfWork) -> None:
+        for claim in self.claims:
+            move_claim(unit, claim, unit.now_ms, attempts=claim.state.attempts - 1)
+
+
+class FailAlarm:
+    """Counts an attempt that could not be settled as failed. Returns the Attempt."""
+
+    on_tables = False
+    aggregate_ids = ()
+
+    def __init__(self, claim: Claim, error: Exception) -> None:
+        self._claim = claim
+        self._error = error
+
+    def run(self, unit: UnitOfWork) -> Attempt:
+        return fail(unit, self._claim, self._error)
+
+
+class RedriveAlarm:
+    """Gives a parked alarm a fresh start. Returns whether there is one to run now.
+
+    The log says what it is for; where the log cannot be read, the row does.
+    """
+
+    on_tables = False
+
+    def __init__(self, alarm_id: str) -> None:
+        self.aggregate_ids = (alarm_id,)
+
+    def run(self, unit: UnitOfWork) -> bool:
+        (alarm_id,) = self.aggregate_ids
+        try:
+            state = unit.reproject(alarm_id)
+        except UndecodableEvent:
+            return self._restart(unit, alarm_id)
+        return state is not None and state.alarm_at_ms is not None
+
+    def _restart(self, unit: UnitOfWork, alarm_id: str) -> bool:
+        row = unit.session.alarm(alarm_id)
+        readable = row and _readable(alarm_id, row[2])
+        if readable:
+            fresh = alarm_row(alarm_id, readable.scheduled_time)
+            unit.after_flush(lambda: unit.session.put_alarms([fresh]))
+        return bool(readable)
+
+
+def fail(unit: UnitOfWork, claim: Claim, error: Exception) -> Attempt:
+    """The retry rule: later and later, then parked."""
+    attempts = claim.state.attempts
+    retry_at_ms = next_attempt_at_ms(attempts, unit.now_ms, random())
+    move_claim(unit, claim, retry_at_ms, attempts=attempts)
+    return Attempt(claim, "parked" if retry_at_ms is None else "retry", unit.now_ms, error)
+
+
+def move_claim(unit: UnitOfWork, claim: Claim, at_ms: int | None, attempts: int) -> None:
+    """Ends a claim: look again at `at_ms`, or never (parked) if None."""
+    free = alarm_state.encode(msgspec.structs.replace(claim.state, attempts=attempts, token=None))
+    row = (claim.id, None if at_ms is None else at_ms / 1000, free)
+    unit.after_flush(lambda: unit.session.replace_alarm(claim.job_state, row))
+
+
+def _readable(alarm_id: str, job_state: bytes) -> AlarmState | None:
+    try:
+        return alarm_state.decode(job_state)
+    except UnreadableAlarm as error:
+        logger.error("the alarm of %s cannot be read and is parked: %s", alarm_id, error)
+        return None

@@ -1,0 +1,111 @@
+"""What happens when alarms are due: claim a batch, settle it, say how it went.
+
+This is the work; when it is done, and in which thread, is `alarm_clock.py`'s business.
+"""
+
+import logging
+import time
+from collections import Counter
+
+from infrastructure.alarm_commands import (
+    Attempt,
+    Claim,
+    ClaimDueAlarms,
+    FailAlarm,
+    ReleaseAlarms,
+    SettleAlarms,
+)
+from infrastructure.alarm_log import AlarmLog
+from infrastructure.errors import StoreError, VersionConflict
+from infrastructure.writer import Writer
+
+CLAIM_LIMIT = 500  # alarms in a batch
+LEASE_MS = 5_000
+LEASE_PER_BATCH_TIME = 10  # a lease is at least this many times the slowest batch lately
+SLOWEST_DECAY = 0.9
+
+logger = logging.getLogger(__name__)
+
+
+class AlarmHandler:
+    """`claim()` and `settle(claims)`, each safe to call from any one thread at a time.
+
+    `counts` has the number of attempts by outcome, and of leases that lapsed.
+    """
+
+    def __init__(self, writer: Writer, log: AlarmLog) -> None:
+        self._writer = writer
+        self._log = log
+        self._slowest_ms = 0.0
+        self._unreleased: list[Claim] = []
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def lease_ms(self) -> int:
+        return max(LEASE_MS, int(LEASE_PER_BATCH_TIME * self._slowest_ms))
+
+    def claim(self) -> list[Claim]:
+        """The next batch of due alarms, ours until their lease ends.
+
+        Raises StoreError if the database does not answer.
+        """
+        unreleased, self._unreleased = self._unreleased, []
+        self._release(unreleased)
+        claimed = self._writer.execute(ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms))
+        self.counts["lapsed"] += claimed.lapsed
+        self.counts["parked"] += len(claimed.parked)
+        if claimed.lapsed:
+            logger.warning("%d alarms were claimed before and not settled in time", claimed.lapsed)
+        return claimed.claims
+
+    def settle(self, claims: list[Claim]) -> None:
+        """Runs the batch. Never raises for trouble with one alarm or with the database."""
+        started = time.perf_counter()
+        try:
+            self._report(self._writer.execute(SettleAlarms(claims)))
+        except StoreError as error:
+            if isinstance(error, VersionConflict):
+                self._settle_one_by_one(claims)
+            else:
+                logger.warning("%d alarms wait for the database: %s", len(claims), error)
+                self._release(claims)
+        except Exception:
+            logger.exception("a batch of %d alarms failed and is run one by one", len(claims))
+            self._settle_one_by_one(claims)
+        elapsed_ms = (time.perf_counter() - started) * 1000
+        self._slowest_ms = max(elapsed_ms, self._slowest_ms * SLOWEST_DECAY)
+
+    def _settle_one_by_one(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            try:
+                self._report(self._writer.execute(SettleAlarms([claim])))
+            except VersionConflict as error:
+                # Decided under the write lock, so the log itself contradicts it: a failure.
+                self._fail(claim, error)
+            except StoreError:
+                self._release([claim])
+            except Exception as error:
+                self._fail(claim, error)
+
+    def _fail(self, claim: Claim, error: Exception) -> None:
+        try:
+            self._report([self._writer.execute(FailAlarm(claim, error))])
+        except StoreError as trouble:
+            logger.warning("the failure of %s waits for its lease to end: %s", claim.id, trouble)
+
+    def _release(self, claims: list[Claim]) -> None:
+        if not claims:
+            return
+        try:
+            self._writer.execute(ReleaseAlarms(claims))
+        except StoreError:
+            self._unreleased += claims
+        else:
+            self.counts["released"] += len(claims)
+
+    def _report(self, attempts: list[Attempt]) -> None:
+        self.counts.update(attempt.outcome for attempt in attempts)
+        for attempt in attempts:
+            if attempt.outcome == "parked":
+                logger.error("the alarm of %s is parked: %s", attempt.claim.id, attempt.error)
+        self._log.write(attempts)

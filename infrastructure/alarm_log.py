@@ -1,0 +1,53 @@
+"""One JSON line per attempt at an alarm, on standard output.
+
+Lines of a batch go out in one write. A reader that went away costs the lines, never an
+alarm: the attempt is in the database by then.
+"""
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import BinaryIO
+
+import msgspec
+
+from domain.reservation import ID_PREFIX
+from infrastructure.alarm_commands import Attempt
+
+ENTRYPOINT = "Reservation"
+
+logger = logging.getLogger(__name__)
+
+
+class AlarmLog:
+    """Writes to `stream`, standard output unless told otherwise."""
+
+    def __init__(self, stream: BinaryIO | None = None) -> None:
+        self._stream = stream
+        self._encode = msgspec.json.Encoder().encode
+
+    def write(self, attempts: Iterable[Attempt]) -> None:
+        lines = b"".join(map(self._line, attempts))
+        stream = self._stream or sys.stdout.buffer
+        try:
+            stream.write(lines)
+            stream.flush()
+        except OSError as error:
+            logger.warning("alarm log lines were lost: %s", error)
+
+    def _line(self, attempt: Attempt) -> bytes:
+        claim = attempt.claim
+        line = {
+            "event": "reservation-alarm",
+            "eventType": "alarm",
+            "entrypoint": ENTRYPOINT,
+            "reservationId": claim.id.removeprefix(ID_PREFIX),
+            "scheduledTime": claim.state.scheduled_time,
+            "isRetry": claim.retry_count > 0,
+            "retryCount": claim.retry_count,
+            "outcome": attempt.outcome,
+            "latenessMs": attempt.at_ms - claim.state.scheduled_time,
+        }
+        if attempt.error is not None:
+            line["error"] = f"{type(attempt.error).__name__}: {attempt.error}"
+        return self._encode(line) + b"\n"

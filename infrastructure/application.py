@@ -1,0 +1,172 @@
+"""The application: one method for each thing a caller may ask for.
+
+It ties the rooms' parts together and owns their threads. Commands go through the
+writer and return after their commit; questions are answered from the newest commit.
+It is an `eventsourcing` application too: `repository`, `events` and
+`notification_log` work as that library documents them.
+"""
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eventsourcing.application import Application
+from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
+from eventsourcing.utils import Environment, EnvType
+
+from domain.reservation import Reservation, aggregate_id
+from infrastructure.alarm_clock import PASS_LIMIT_SECONDS, AlarmClock
+from infrastructure.alarm_commands import RedriveAlarm
+from infrastructure.alarm_handler import AlarmHandler
+from infrastructure.alarm_log import AlarmLog
+from infrastructure.clock import Clock, SystemClock
+from infrastructure.commands import ExpireReservation, HoldReservation, Reproject
+from infrastructure.errors import Overloaded
+from infrastructure.event_mapper import EventMapper
+from infrastructure.recorder import Recorder, StoreFactory
+from infrastructure.sqlite.database import Database
+from infrastructure.sqlite.engine import read_engine
+from infrastructure.sqlite.queries import Queries
+from infrastructure.sqlite.session import SqliteSession
+from infrastructure.writer import Work, Writer
+
+SWEEP_LIMIT = 500  # strays repaired in one transaction
+IN_FLIGHT_LIMIT = 40  # callers that may wait for the writer at once
+GATE_SECONDS = 0.25  # how long one more caller waits to become one of them
+WRITE_LIMIT_SECONDS = 2.0  # a commit on its way for longer means "not ready"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether this process does its job now; `reasons` says why not.
+
+    `backlog_ms` is how long the oldest due alarm has waited.
+    """
+
+    reasons: tuple[str, ...]
+    backlog_ms: int
+    parked: int
+    alarm_counts: dict[str, int]
+
+    @property
+    def ready(self) -> bool:
+        return not self.reasons
+
+
+class ReservationApplication(Application[str]):
+    """Reservations in the database file at `path`, which must have been prepared
+    (`infrastructure/startup.py`).
+
+    Nothing runs before `start()`; `stop()` finishes what was handed in and may be called
+    twice. Every method raises StoreError if the database does not answer.
+    """
+
+    name = "reservation-expiry"
+
+    def __init__(
+        self, path: Path | str, clock: Clock | None = None, alarm_log: AlarmLog | None = None
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self._database = Database(path)
+        self.queries = Queries(self._database)
+        mapper = EventMapper()
+        self.writer = Writer(lambda: SqliteSession(self._database), mapper, self.clock)
+        self._store_mapper = mapper
+        self.alarm_handler = AlarmHandler(self.writer, alarm_log or AlarmLog())
+        self.alarm_clock = AlarmClock(
+            read_engine(self._database), self.alarm_handler, self.clock, self.sweep
+        )
+        self._gate = threading.BoundedSemaphore(IN_FLIGHT_LIMIT)
+        super().__init__()
+
+    def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
+        return Environment(name, env)  # the process's environment decides nothing here
+
+    def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:
+        return StoreFactory(Recorder(self.queries, self.writer, self._store_mapper))
+
+    def construct_mapper(self) -> Mapper[str]:
+        return self._store_mapper
+
+    def construct_recorder(self) -> ApplicationRecorder:
+        return self.factory.application_recorder()
+
+    def start(self, *, alarms: bool = True) -> None:
+        """Starts the writer, and the alarm clock unless told not to."""
+        self._database.refuse_after_fork()
+        self.writer.start()
+        if alarms:
+            self.alarm_clock.start()
+
+    def stop(self) -> None:
+        self.alarm_clock.stop()
+        self.writer.stop()
+        self._database.close()
+
+    def hold(self, name: str, ttl_seconds: int) -> Reservation:
+        """Holds it for so long from now. Returns the state; raises InvalidReservationId
+        or InvalidTtl."""
+        state = self._execute(HoldReservation(aggregate_id(name), ttl_seconds))
+        self.alarm_clock.notice(state.expires_at_ms)
+        return state
+
+    def expire(self, name: str, now_ms: int) -> tuple[Reservation | None, bool]:
+        """Takes the alarm's path with an explicit clock, as a test or a replay does.
+
+        Returns the state (None if never held) and whether this call changed it. Raises
+        InvalidReservationId or InvalidNow.
+        """
+        return self._execute(ExpireReservation(aggregate_id(name), now_ms))
+
+    def get(self, name: str) -> Reservation | None:
+        """The state now, None if it was never held. Raises InvalidReservationId."""
+        aggregate_id(name)
+        return self.queries.reservation(name)
+
+    def redrive(self, name: str) -> bool:
+        """Gives its parked alarm a fresh start. Whether there is one to run now."""
+        reservation_id = aggregate_id(name)
+        redriven = self._execute(RedriveAlarm(reservation_id))
+        self.alarm_clock.notice(0)
+        return redriven
+
+    def sweep(self) -> int:
+        """Repairs reservations whose read model and alarm disagree. How many there were."""
+        repaired = 0
+        while strays := self.queries.strays(SWEEP_LIMIT):
+            mended = self._execute(Reproject(strays))
+            logger.warning("%d strays found, %d repaired from the log", len(strays), mended)
+            repaired += mended
+            if mended < len(strays):
+                break  # what the log cannot tell stays for `log verify` to report
+        return repaired
+
+    def readiness(self) -> Readiness:
+        """Never waits for the write lock."""
+        reasons = []
+        since_pass = self.alarm_clock.seconds_since_pass
+        if since_pass is None:
+            reasons.append("the alarm clock is not running")
+        elif since_pass > PASS_LIMIT_SECONDS:
+            reasons.append(f"no pass over the alarms has ended for {since_pass:.0f} s")
+        waiting = self.writer.seconds_waiting
+        if waiting > WRITE_LIMIT_SECONDS:
+            reasons.append(f"a commit has been waiting for {waiting:.0f} s")
+        if self.writer.last_error is not None:
+            reasons.append(f"the last transaction failed: {self.writer.last_error}")
+        backlog_ms, parked = self.queries.backlog(self.clock.now_ms())
+        return Readiness(tuple(reasons), backlog_ms, parked, dict(self.alarm_handler.counts))
+
+    def _execute(self, work: Work) -> Any:
+        """Runs it on the writer. Raises Overloaded if too many wait for that already."""
+        self._database.refuse_after_fork()
+        if not self._gate.acquire(timeout=GATE_SECONDS):
+            raise Overloaded(f"{IN_FLIGHT_LIMIT} commands are waiting for the database")
+        try:
+            return self.writer.execute(work)
+        finally:
+            self._gate.release()

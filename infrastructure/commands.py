@@ -1,0 +1,66 @@
+"""The commands on one reservation, as work for the writer."""
+
+from domain.errors import NotDue, NotHeld
+from domain.reservation import Reservation, expire, hold
+from infrastructure.errors import UndecodableEvent
+from infrastructure.unit_of_work import UnitOfWork
+
+
+class HoldReservation:
+    """Holds it from the transaction's now. Returns the state after it."""
+
+    on_tables = False
+
+    def __init__(self, reservation_id: str, ttl_seconds: int) -> None:
+        self.aggregate_ids = (reservation_id,)
+        self._ttl_seconds = ttl_seconds
+
+    def run(self, unit: UnitOfWork) -> Reservation:
+        (reservation_id,) = self.aggregate_ids
+        current = unit.reservation(reservation_id)
+        events = hold(current, reservation_id, self._ttl_seconds, unit.now_ms)
+        return unit.append(reservation_id, events)
+
+
+class ExpireReservation:
+    """Takes the alarm's path with an explicit clock.
+
+    Returns the state after it (None if never held) and whether this changed it.
+    """
+
+    on_tables = False
+
+    def __init__(self, reservation_id: str, now_ms: int) -> None:
+        self.aggregate_ids = (reservation_id,)
+        self._now_ms = now_ms
+
+    def run(self, unit: UnitOfWork) -> tuple[Reservation | None, bool]:
+        (reservation_id,) = self.aggregate_ids
+        current = unit.reservation(reservation_id)
+        try:
+            events = expire(current, self._now_ms)
+        except (NotHeld, NotDue):
+            return current, False
+        return unit.append(reservation_id, events), True
+
+
+class Reproject:
+    """Writes the alarms and read-model rows of some reservations anew from the log.
+
+    Returns how many could be read from it; the rest stay as they are.
+    """
+
+    on_tables = False
+
+    def __init__(self, reservation_ids: list[str]) -> None:
+        self.aggregate_ids = reservation_ids
+
+    def run(self, unit: UnitOfWork) -> int:
+        repaired = 0
+        for reservation_id in self.aggregate_ids:
+            try:
+                unit.reproject(reservation_id)
+            except UndecodableEvent:
+                continue
+            repaired += 1
+        return repaired

@@ -1,0 +1,154 @@
+"""The log against its projections: what the rows should be, and what they are.
+
+Verifying reports the differences; rebuilding writes them. Both walk the names in
+order, a chunk at a time, so memory stays flat however long the log is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+
+from domain.reservation import ID_PREFIX, Reservation, apply
+from infrastructure import alarm_state
+from infrastructure.errors import UndecodableEvent
+from infrastructure.event_mapper import EventMapper
+from infrastructure.projections import AlarmRow, ReservationRow, alarm_row, reservation_row
+
+LogRow = tuple[str, int, str, bytes, int]
+"""(originator_id, originator_version, topic, state, position)"""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A range of names: their events in order, and the rows projected from them.
+
+    `last_name` is where the next chunk goes on, None after the last one.
+    """
+
+    last_name: str | None
+    events: list[LogRow]
+    reservations: dict[str, ReservationRow]
+    alarms: dict[str, AlarmRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as the log says. `position` is the event that says so."""
+
+    originator_id: str
+    position: int | None
+    problem: str
+
+
+@dataclass(slots=True)
+class Found:
+    """What comparing a chunk brought: the differences, and the rows that would mend them."""
+
+    aggregates: int = 0
+    events: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    put_reservations: list[ReservationRow] = field(default_factory=list)
+    delete_reservations: list[str] = field(default_factory=list)
+    put_alarms: list[AlarmRow] = field(default_factory=list)
+    delete_alarms: list[str] = field(default_factory=list)
+
+
+def compare(chunk: Chunk, mapper: EventMapper) -> Found:
+    """Replays the chunk's events and holds the projected rows against the result.
+
+    Rows of an aggregate that cannot be replayed are left as they are.
+    """
+    found = Found(events=len(chunk.events))
+    for originator_id, history in groupby(chunk.events, key=itemgetter(0)):
+        found.aggregates += 1
+        row = chunk.reservations.pop(originator_id[len(ID_PREFIX) :], None)
+        alarm = chunk.alarms.pop(originator_id, None)
+        state, position, problem = _replay(history, mapper)
+        if problem is not None:
+            found.differences.append(Difference(originator_id, position, problem))
+        if state is not None:
+            _compare_row(found, state, position, row)
+            _compare_alarm(found, state, position, alarm)
+    for name in chunk.reservations:
+        found.delete_reservations.append(name)
+        found.differences.append(
+            Difference(ID_PREFIX + name, None, "the read model has it, the log does not")
+        )
+    for alarm_id in chunk.alarms:
+        found.delete_alarms.append(alarm_id)
+        found.differences.append(Difference(alarm_id, None, "an alarm of nothing in the log"))
+    return found
+
+
+def _replay(
+    history: Iterator[LogRow], mapper: EventMapper
+) -> tuple[Reservation | None, int, str | None]:
+    """The state, the position of the last event, and what is wrong with the history."""
+    state, expected, problem, position = None, 0, None, 0
+    decode = mapper.decode
+    for originator_id, version, topic, data, position in history:
+        expected += 1
+        if version != expected:
+            problem = f"version {version} where {expected} should be"
+            expected = version
+        try:
+            state = apply(state, decode(originator_id, version, topic, data))
+        except UndecodableEvent as error:
+            return None, position, str(error)
+    return state, position, problem
+
+
+def _compare_row(
+    found: Found, state: Reservation, position: int, row: ReservationRow | None
+) -> None:
+    right = reservation_row(state)
+    if row != right:
+        problem = "is missing from the read model" if row is None else _what_differs(row, right)
+        found.put_reservations.append(right)
+        found.differences.append(Difference(state.id, position, problem))
+
+
+def _compare_alarm(found: Found, state: Reservation, position: int, row: AlarmRow | None) -> None:
+    if state.alarm_at_ms is None:
+        if row is not None:
+            found.delete_alarms.append(state.id)
+            found.differences.append(
+                Difference(state.id, position, "has an alarm, and no open hold")
+            )
+        return
+    problem = _alarm_problem(row, state.alarm_at_ms)
+    if problem is not None:
+        found.put_alarms.append(alarm_row(state.id, state.alarm_at_ms))
+        found.differences.append(Difference(state.id, position, problem))
+
+
+def _alarm_problem(row: AlarmRow | None, scheduled_time_ms: int) -> str | None:
+    if row is None:
+        return "is held, and has no alarm"
+    try:
+        found_ms = alarm_state.decode(row[2]).scheduled_time
+    except alarm_state.UnreadableAlarm as error:
+        return f"has an alarm that cannot be read: {error}"
+    if found_ms != scheduled_time_ms:
+        return f"has its alarm at {found_ms}, the log says {scheduled_time_ms}"
+    return None
+
+
+def _what_differs(row: ReservationRow, right: ReservationRow) -> str:
+    names = (
+        "name",
+        "version",
+        "status",
+        "created_at_ms",
+        "expires_at_ms",
+        "expired_at_ms",
+        "expiration_count",
+        "alarm_at_ms",
+    )
+    differing = [
+        f"{name} is {got!r}, the log says {want!r}"
+        for name, got, want in zip(names, row, right, strict=True)
+        if got != want
+    ]
+    return "in the read model " + ", ".join(differing)

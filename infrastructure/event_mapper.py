@@ -1,0 +1,123 @@
+"""Between domain events and rows of the log.
+
+The table of topics is closed. A topic is a stable name that we chose, never a Python
+path: an unknown one is an error and nothing is imported to resolve it, and a class may
+be renamed without orphaning a single row. State is compact JSON with the event's own
+fields. A class that changes its fields gets a higher `version` and a step that lifts
+each older state to the next, so that yesterday's log still loads.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
+from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
+
+from domain.events import AlarmScheduled, Expired, Held
+from infrastructure.errors import UndecodableEvent, UnknownTopic
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+VERSION_KEY = "v"
+
+
+@dataclass(frozen=True)
+class EventType:
+    """How one event class stands in the log.
+
+    `upcasts[i]` lifts a state of version i + 1 to version i + 2; a state that names no
+    version is of version 1.
+    """
+
+    topic: str
+    event_class: type
+    upcasts: tuple[Upcast, ...] = ()
+
+    @property
+    def version(self) -> int:
+        return 1 + len(self.upcasts)
+
+
+EVENT_TYPES = (
+    EventType("reservation.Held", Held),
+    EventType("reservation.AlarmScheduled", AlarmScheduled),
+    EventType("reservation.Expired", Expired),
+)
+
+
+class EventMapper(Mapper[str]):
+    """Encodes and decodes events by the closed table it is given."""
+
+    def __init__(self, event_types: Iterable[EventType] = EVENT_TYPES) -> None:
+        super().__init__(JSONTranscoder())
+        types = tuple(event_types)
+        self._by_topic: Mapping[str, EventType] = {t.topic: t for t in types}
+        self._by_class = {t.event_class: (t, _state_fields(t.event_class)) for t in types}
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(self._by_topic)
+
+    def to_stored_event(self, domain_event: Any) -> StoredEvent:
+        """The row for an event. Raises UnknownTopic for a class that is not in the table."""
+        try:
+            event_type, names = self._by_class[type(domain_event)]
+        except KeyError:
+            raise UnknownTopic(f"{type(domain_event).__name__} has no topic") from None
+        state = {name: getattr(domain_event, name) for name in names}
+        if event_type.version > 1:
+            state[VERSION_KEY] = event_type.version
+        return StoredEvent(
+            domain_event.originator_id,
+            domain_event.originator_version,
+            event_type.topic,
+            _encode(state),
+        )
+
+    def to_domain_event(self, stored_event: StoredEvent) -> Any:
+        """The event in a row.
+
+        Raises UnknownTopic if its topic is not in the table, and UndecodableEvent if its
+        state is not what the topic's class needs.
+        """
+        return self.decode(
+            stored_event.originator_id,
+            stored_event.originator_version,
+            stored_event.topic,
+            stored_event.state,
+        )
+
+    def decode(self, originator_id: str, version: int, topic: str, state: bytes) -> Any:
+        """`to_domain_event` for a row that was never made into a StoredEvent."""
+        event_type = self._by_topic.get(topic)
+        if event_type is None:
+            raise UnknownTopic(f"{originator_id} version {version} has unknown topic {topic!r}")
+        try:
+            values = _decode(state)
+            written_at = values.pop(VERSION_KEY, 1)
+            for upcast in event_type.upcasts[written_at - 1 :]:
+                values = upcast(values)
+            if written_at > event_type.version:
+                raise ValueError(f"state version {written_at} is newer than {event_type.version}")
+            return event_type.event_class(originator_id, version, **_integers(values))
+        except (msgspec.DecodeError, AttributeError, TypeError, ValueError) as error:
+            raise UndecodableEvent(
+                f"{originator_id} version {version} ({topic}) cannot be decoded: {error}"
+            ) from error
+
+
+def _state_fields(event_class: type) -> tuple[str, ...]:
+    return tuple(
+        f.name for f in fields(event_class) if f.name not in ("originator_id", "originator_version")
+    )
+
+
+def _integers(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as they are, if all are integers, as every field of our events is."""
+    for name, value in values.items():
+        if type(value) is not int:
+            raise ValueError(f"{name} is {value!r}, not an integer")
+    return values

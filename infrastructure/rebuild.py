@@ -1,0 +1,73 @@
+"""Rebuilding the projections from the log, beside a running service.
+
+The names are walked in order; each chunk is replayed, compared and mended in one short
+transaction of its own, so requests go on in between and no reader ever sees a table
+that is half old and half new: a chunk is right when its transaction ends, and stays
+right because every command keeps it so. Rows that were right are not written at all,
+and an alarm that is still for the right time keeps its attempts, token and parking.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from infrastructure.comparison import Difference, Found, compare
+from infrastructure.event_mapper import EventMapper
+from infrastructure.unit_of_work import UnitOfWork
+from infrastructure.writer import Writer
+
+CHUNK_NAMES = 1_000
+REPORTED_DIFFERENCES = 1_000
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    aggregates: int = 0
+    events: int = 0
+    mended: int = 0
+    differences: list[Difference] = field(default_factory=list)  # the first of them
+
+
+class RebuildChunk:
+    """Compares and mends the next names. Returns what was found and where to go on."""
+
+    on_tables = True
+    aggregate_ids = ()
+
+    def __init__(self, mapper: EventMapper, after_name: str) -> None:
+        self._mapper = mapper
+        self._after_name = after_name
+
+    def run(self, unit: UnitOfWork) -> tuple[Found, str | None]:
+        chunk = unit.session.chunk(self._after_name, CHUNK_NAMES)
+        found = compare(chunk, self._mapper)
+        if found.put_reservations:
+            unit.session.put_reservations(found.put_reservations)
+        if found.delete_reservations:
+            unit.session.delete_reservations(found.delete_reservations)
+        if found.put_alarms:
+            unit.session.put_alarms(found.put_alarms)
+        if found.delete_alarms:
+            unit.session.delete_alarms(found.delete_alarms)
+        if chunk.last_name is None:
+            unit.session.mark_projected()
+        return found, chunk.last_name
+
+
+def rebuild(
+    writer: Writer, mapper: EventMapper, progress: Callable[[int], object] = lambda events: None
+) -> RebuildReport:
+    """Walks the whole log. `progress` is told how many events each chunk had.
+
+    Raises StoreError if the database does not answer; what was mended until then stays.
+    """
+    report = RebuildReport()
+    name: str | None = ""
+    while name is not None:
+        found, name = writer.execute(RebuildChunk(mapper, name))
+        report.aggregates += found.aggregates
+        report.events += found.events
+        report.mended += len(found.differences)
+        room = REPORTED_DIFFERENCES - len(report.differences)
+        report.differences += found.differences[:room]
+        progress(found.events)
+    return report

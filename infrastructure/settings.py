@@ -1,0 +1,25 @@
+"""What an operator may set, with the limits that hold for everybody.
+
+The command line fills this in from options and from RESERVATION_* variables
+(api/cli.py); nothing below it reads the environment.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8787
+DEFAULT_DATABASE = Path("data/reservations.db")
+
+BODY_LIMIT_BYTES = 16 * 1024 * 1024
+SHUTDOWN_GRACE_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Settings:
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    database: Path = DEFAULT_DATABASE
+    workers: int = 1
+    log_level: str = "info"
+    replay_route: bool = True

@@ -1,0 +1,135 @@
+"""Connections to one SQLite file, and the translation of what its driver raises.
+
+WAL lets readers and the writer go on side by side; synchronous=FULL puts every commit
+on disk before it returns. Readers come from a small pool, because opening one costs a
+hundred times what a read does. A connection never survives a fork.
+"""
+
+import os
+import sqlite3
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from infrastructure.errors import (
+    ForkedProcess,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreStopped,
+    StoreUnavailable,
+    VersionConflict,
+)
+
+BUSY_TIMEOUT_MS = 5_000
+WRITER_CACHE_KIB = 16_384
+READER_CACHE_KIB = 2_048
+CACHED_STATEMENTS = 512  # multi-row statements come in one shape per batch size
+WAL_AUTOCHECKPOINT_PAGES = 4_000
+WAL_KEPT_BYTES = 64 * 1024 * 1024
+
+
+class Database:
+    """Opens connections to the file at `path` and lends read-only ones.
+
+    Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, as the driver's
+    error is; ForkedProcess in a child of the process that made it.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._idle_readers: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        self._forked = False
+        _watch_forks(self)
+
+    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        """A new connection in autocommit mode, for one thread at a time."""
+        self.refuse_after_fork()
+        try:
+            connection = sqlite3.connect(
+                self.path,
+                timeout=BUSY_TIMEOUT_MS / 1000,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=CACHED_STATEMENTS,
+            )
+            cache_kib = READER_CACHE_KIB if read_only else WRITER_CACHE_KIB
+            connection.execute(f"PRAGMA cache_size = -{cache_kib}")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            if read_only:
+                connection.execute("PRAGMA query_only = 1")
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        return connection
+
+    @contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """Lends a read-only connection; each statement sees the newest commit."""
+        connection = self.take_reader()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        finally:
+            self.give_back(connection)
+
+    def take_reader(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreStopped("the database is closed")
+        self.refuse_after_fork()
+        try:
+            return self._idle_readers.pop()
+        except IndexError:
+            return self.connect(read_only=True)
+
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        self._idle_readers.append(connection)
+        if self._closed:
+            self.close()
+
+    def close(self) -> None:
+        """Closes idle readers now, and those on loan as they come back."""
+        self._closed = True
+        while self._idle_readers:
+            self._idle_readers.pop().close()
+
+    def refuse_after_fork(self) -> None:
+        if self._forked:
+            raise ForkedProcess(
+                "this process was forked after the database was opened: "
+                "open it again here, after the fork"
+            )
+
+    def _after_fork_in_child(self) -> None:
+        self._forked = True
+        self._idle_readers = deque()
+
+
+def _watch_forks(database: Database) -> None:
+    reference = weakref.ref(database)
+
+    def mark() -> None:
+        opened = reference()
+        if opened is not None:
+            opened._after_fork_in_child()
+
+    os.register_at_fork(after_in_child=mark)
+
+
+def translate(error: sqlite3.Error) -> StoreError:
+    """Our error for a driver's error."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    text = str(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy("another process holds the database's write lock")
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull("the disk is full")
+    if code == sqlite3.SQLITE_CONSTRAINT:
+        return VersionConflict(f"the event is in the log already: {text}")
+    return StoreUnavailable(f"the database cannot be used: {text}")

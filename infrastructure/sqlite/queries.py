@@ -1,0 +1,169 @@
+"""What readers ask: the read model, the log, the alarms. None of it takes a lock."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from domain.reservation import ID_PREFIX, Reservation
+from infrastructure.sqlite.database import Database, translate
+
+_RESERVATION = """
+SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
+    expiration_count, alarm_at_ms FROM reservations"""
+_EVENT = """
+SELECT position, originator_id, originator_version, topic, state, recorded_at_ms, checksum
+FROM events"""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """A row of the log."""
+
+    position: int
+    originator_id: str
+    originator_version: int
+    topic: str
+    state: bytes
+    recorded_at_ms: int
+    checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a start or a health check wants to know. Times are Unix milliseconds."""
+
+    open_holds: int
+    parked: int
+    next_alarm_at_ms: int | None
+
+
+class Queries:
+    """Each method is one statement on a lent connection and sees the newest commit.
+
+    Raises, from every method: StoreBusy, StoreUnavailable, StoreStopped, ForkedProcess.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def reservation(self, name: str) -> Reservation | None:
+        row = self._one(_RESERVATION + " WHERE name = ?", (name,))
+        return None if row is None else Reservation(ID_PREFIX + row[0], *row[1:])
+
+    def reservations(
+        self,
+        *,
+        status: str | None = None,
+        prefix: str = "",
+        due_before_ms: int | None = None,
+        after: str = "",
+        limit: int,
+    ) -> list[Reservation]:
+        """Up to `limit` reservations, by name, those after the name `after`."""
+        wheres, values = ["name > ?"], [after]
+        if prefix:
+            wheres.append("name >= ? AND name < ?")
+            values += [prefix, prefix + "\U0010ffff"]
+        if status is not None:
+            wheres.append("status = ?")
+            values.append(status)
+        if due_before_ms is not None:
+            wheres.append("status = 'held' AND expires_at_ms < ?")
+            values.append(due_before_ms)
+        rows = self._all(
+            f"{_RESERVATION} WHERE {' AND '.join(wheres)} ORDER BY name LIMIT ?", (*values, limit)
+        )
+        return [Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows]
+
+    def events_of(
+        self, originator_id: str, *, after_version: int = 0, limit: int = -1
+    ) -> list[RecordedEvent]:
+        """One aggregate's events in order of version."""
+        rows = self._all(
+            _EVENT + " WHERE originator_id = ? AND originator_version > ?"
+            " ORDER BY originator_version LIMIT ?",
+            (originator_id, after_version, limit),
+        )
+        return [RecordedEvent(*row) for row in rows]
+
+    def events_after(
+        self, position: int, limit: int, *, stop: int | None = None, topics: Sequence[str] = ()
+    ) -> list[RecordedEvent]:
+        """The log from just behind `position` on, up to and with `stop`, in order."""
+        wheres, values = ["position > ?"], [position]
+        if stop is not None:
+            wheres.append("position <= ?")
+            values.append(stop)
+        if topics:
+            wheres.append(f"topic IN ({', '.join('?' * len(topics))})")
+            values += topics
+        rows = self._all(
+            f"{_EVENT} WHERE {' AND '.join(wheres)} ORDER BY position LIMIT ?", (*values, limit)
+        )
+        return [RecordedEvent(*row) for row in rows]
+
+    def head(self) -> int:
+        """The newest committed position, 0 for an empty log."""
+        return self._one("SELECT position FROM log_head")[0]
+
+    def has_due_alarm(self, now_ms: int) -> bool:
+        return bool(
+            self._one("SELECT 1 FROM alarms WHERE next_run_time <= ? LIMIT 1", (now_ms / 1000,))
+        )
+
+    def overview(self) -> Overview:
+        """Counts over the whole store; a scan, so for starts and not for every request."""
+        held, parked, soonest = self._one(
+            "SELECT (SELECT count(*) FROM reservations WHERE status = 'held'),"
+            " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL),"
+            " (SELECT min(next_run_time) FROM alarms)"
+        )
+        return Overview(held, parked, None if soonest is None else round(soonest * 1000))
+
+    def backlog(self, now_ms: int) -> tuple[int, int]:
+        """(how long the oldest due alarm has waited in ms, how many are parked)."""
+        oldest, parked = self._one(
+            "SELECT (SELECT min(next_run_time) FROM alarms WHERE next_run_time <= ?),"
+            " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL)",
+            (now_ms / 1000,),
+        )
+        return (0 if oldest is None else now_ms - round(oldest * 1000)), parked
+
+    def parked(self, limit: int) -> list[str]:
+        rows = self._all(
+            "SELECT id FROM alarms WHERE next_run_time IS NULL ORDER BY id LIMIT ?", (limit,)
+        )
+        return [row[0] for row in rows]
+
+    def strays(self, limit: int) -> list[str]:
+        """Reservations whose read model and alarm disagree: held with no alarm, or an
+        alarm with no open hold."""
+        rows = self._all(
+            "SELECT ? || name FROM reservations LEFT JOIN alarms ON alarms.id = ? || name"
+            " WHERE alarm_at_ms IS NOT NULL AND alarms.id IS NULL"
+            " UNION ALL "
+            "SELECT alarms.id FROM alarms LEFT JOIN reservations"
+            " ON reservations.name = substr(alarms.id, ?)"
+            " WHERE reservations.alarm_at_ms IS NULL LIMIT ?",
+            (ID_PREFIX, ID_PREFIX, len(ID_PREFIX) + 1, limit),
+        )
+        return [row[0] for row in rows]
+
+    def projections_behind(self) -> bool:
+        """Whether the projections were last written for another position than the head."""
+        position, projected = self._one("SELECT position, projected_position FROM log_head")
+        return position != projected
+
+    def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        rows = self._all(statement, parameters)
+        return rows[0] if rows else None
+
+    def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        connection = self._database.take_reader()
+        try:
+            return connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        finally:
+            self._database.give_back(connection)

@@ -1,0 +1,159 @@
+"""The tables, and the way from any older file to them.
+
+`PRAGMA application_id` says that a file is ours and `PRAGMA user_version` how far it
+has been migrated. A step in MIGRATIONS is never edited once released: a new one is
+added behind it.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from infrastructure.errors import (
+    DamagedLog,
+    DatabaseNotWritable,
+    ForeignDatabase,
+    NewerSchema,
+    StoreError,
+    StoreUnavailable,
+)
+from infrastructure.sqlite.database import Database, translate
+
+APPLICATION_ID = 0x52455356  # "RESV"
+
+# `events` is the log and the only truth; the rest is projected from it.
+#   log_head: the highest position ever committed, the checksum of that event, and how far
+#     the projections have come. A log that ends before it has lost its tail.
+LOG_TABLES = """
+CREATE TABLE events (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    originator_id TEXT NOT NULL,
+    originator_version INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    state BLOB NOT NULL,
+    recorded_at_ms INTEGER NOT NULL,
+    checksum BLOB NOT NULL
+);
+CREATE UNIQUE INDEX events_by_originator ON events (originator_id, originator_version);
+CREATE TABLE log_head (
+    singleton INTEGER PRIMARY KEY CHECK (singleton = 1),
+    position INTEGER NOT NULL,
+    checksum BLOB NOT NULL,
+    projected_position INTEGER NOT NULL
+);
+INSERT INTO log_head VALUES (1, 0, x'', 0);
+"""
+#   alarms: APScheduler's table shape. next_run_time is Unix seconds, NULL when parked.
+#   reservations: what GET and lists answer from.
+PROJECTION_TABLES = """
+CREATE TABLE IF NOT EXISTS alarms (
+    id VARCHAR(191) NOT NULL PRIMARY KEY,
+    next_run_time FLOAT,
+    job_state BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS alarms_by_next_run_time ON alarms (next_run_time);
+CREATE TABLE IF NOT EXISTS reservations (
+    name TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER NOT NULL,
+    expired_at_ms INTEGER,
+    expiration_count INTEGER NOT NULL,
+    alarm_at_ms INTEGER
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (LOG_TABLES + PROJECTION_TABLES,)
+
+
+def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Brings the file to the newest schema, creating it if it is not there.
+
+    Projection tables that have gone are made anew, empty. Raises ForeignDatabase, NewerSchema or DatabaseNotWritable, and leaves the file as it
+    was in each case; StoreBusy if another process keeps the lock.
+    """
+    make_folder(database.path)
+    try:
+        connection = database.connect()
+    except StoreError as error:
+        raise _why_not_opened(database.path, error) from error
+    try:
+        _refuse_what_is_not_ours(connection, database.path, len(migrations))
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        version = _refuse_what_is_not_ours(connection, database.path, len(migrations))
+        for step in (*migrations[version:], PROJECTION_TABLES):
+            for statement in _statements(step):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise _why_not_opened(database.path, translate(error)) from error
+    finally:
+        connection.close()
+
+
+def schema_version(database: Database) -> int:
+    """How far the file has been migrated. Raises ForeignDatabase or NewerSchema."""
+    with database.reader() as connection:
+        return _refuse_what_is_not_ours(connection, database.path, len(MIGRATIONS))
+
+
+def check_head(database: Database) -> None:
+    """Raises DamagedLog if the newest committed events are missing from the log."""
+    with database.reader() as connection:
+        committed, last = connection.execute(
+            "SELECT position, (SELECT coalesce(max(position), 0) FROM events) FROM log_head"
+        ).fetchone()
+    if last < committed:
+        raise DamagedLog(
+            f"the log of {database.path} ends at position {last}, but position {committed} was "
+            f"committed: events {last + 1} to {committed} are missing. Restore a backup"
+        )
+    if last > committed:
+        raise DamagedLog(
+            f"the log of {database.path} has events up to position {last}, but only "
+            f"{committed} were committed: something else has written to it"
+        )
+
+
+def make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseNotWritable(
+            f"the folder {path.parent} cannot be made: {error.strerror}"
+        ) from error
+
+
+def _refuse_what_is_not_ours(connection: sqlite3.Connection, path: Path, newest: int) -> int:
+    """The schema version of the file; 0 if it is new and empty."""
+    try:
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+            raise ForeignDatabase(f"{path} is not a SQLite database") from error
+        raise
+    if application_id != APPLICATION_ID and (tables or application_id):
+        raise ForeignDatabase(f"{path} is a SQLite database, but not one of reservation-expiry")
+    if version > newest:
+        raise NewerSchema(
+            f"{path} has schema {version}; this release knows up to {newest}: "
+            "use the newer release that wrote it"
+        )
+    return version
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script, without comments. (executescript would commit first.)"""
+    return [part.strip() for part in script.split(";") if part.strip()]
+
+
+def _why_not_opened(path: Path, error: StoreError) -> Exception:
+    if isinstance(error, StoreUnavailable):
+        return DatabaseNotWritable(f"{path} cannot be opened for writing ({error})")
+    return error

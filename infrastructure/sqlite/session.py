@@ -1,0 +1,167 @@
+"""The writer's connection: every statement of its transaction.
+
+Each method is one statement however many rows it takes, because SQLite gives up the
+interpreter lock at every statement, and many small ones make threads queue for it.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from infrastructure.comparison import Chunk
+from infrastructure.errors import StoreStopped
+from infrastructure.projections import AlarmRow, ReservationRow
+from infrastructure.sqlite.chunks import read_chunk
+from infrastructure.sqlite.database import Database, translate
+
+# How many of an aggregate's newest events are fetched to decide on it: the current hold's.
+TAIL_EVENTS = 4
+# SQLite takes at most 32,766 variables in one statement; no statement comes near.
+MAX_ROWS_PER_STATEMENT = 1_000
+
+EventRow = tuple[int, str, int, str, bytes, int, bytes]
+
+_TAILS = f"""
+SELECT events.originator_id, originator_version, topic, state
+FROM json_each(?) AS wanted CROSS JOIN events ON events.originator_id = wanted.value
+WHERE originator_version > {-TAIL_EVENTS} + (
+    SELECT max(originator_version) FROM events WHERE originator_id = wanted.value)
+ORDER BY events.originator_id, originator_version"""
+_HISTORY = """
+SELECT originator_version, topic, state FROM events WHERE originator_id = ?
+ORDER BY originator_version"""
+_INSERT_EVENTS = """
+INSERT INTO events (position, originator_id, originator_version, topic, state,
+    recorded_at_ms, checksum) VALUES """
+_PUT_ALARMS = "INSERT INTO alarms (id, next_run_time, job_state) VALUES "
+_ON_ALARM = """ ON CONFLICT (id) DO UPDATE SET
+    next_run_time = excluded.next_run_time, job_state = excluded.job_state"""
+_PUT_RESERVATIONS = """
+INSERT INTO reservations (name, version, status, created_at_ms, expires_at_ms,
+    expired_at_ms, expiration_count, alarm_at_ms) VALUES """
+_ON_RESERVATION = """ ON CONFLICT (name) DO UPDATE SET version = excluded.version,
+    status = excluded.status, created_at_ms = excluded.created_at_ms,
+    expires_at_ms = excluded.expires_at_ms, expired_at_ms = excluded.expired_at_ms,
+    expiration_count = excluded.expiration_count, alarm_at_ms = excluded.alarm_at_ms"""
+_DUE = """
+SELECT id, next_run_time, job_state FROM alarms WHERE next_run_time <= ?
+ORDER BY next_run_time LIMIT ?"""
+
+
+class SqliteSession:
+    """One connection, used by one thread, one transaction at a time.
+
+    Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, VersionConflict.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: sqlite3.Connection | None = None
+
+    def begin(self) -> None:
+        """Takes the write lock, waiting for it up to the busy timeout."""
+        if self._connection is None:
+            self._connection = self._database.connect()
+        self._run("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Returns once the transaction is on disk."""
+        self._run("COMMIT")
+
+    def rollback(self) -> None:
+        """Ends the transaction, if there is one, with nothing written."""
+        if self._connection is not None and self._connection.in_transaction:
+            self._run("ROLLBACK")
+
+    def close(self) -> None:
+        """Closes the connection; the next `begin` opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]:
+        """The newest TAIL_EVENTS events of each: (originator_id, version, topic, state)."""
+        return self._run(_TAILS, (msgspec.json.encode(aggregate_ids).decode(),)).fetchall()
+
+    def history(self, aggregate_id: str) -> list[tuple[int, str, bytes]]:
+        """All events of one aggregate: (version, topic, state)."""
+        return self._run(_HISTORY, (aggregate_id,)).fetchall()
+
+    def head(self) -> tuple[int, bytes]:
+        """The newest committed position and its checksum."""
+        return self._run("SELECT position, checksum FROM log_head").fetchone()
+
+    def append(self, rows: Sequence[EventRow]) -> None:
+        """Adds events and moves the head, and with it the projections, to the last."""
+        self._insert(_INSERT_EVENTS, rows)
+        position, checksum = rows[-1][0], rows[-1][-1]
+        self._run(
+            "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?",
+            (position, checksum, position),
+        )
+
+    def put_alarms(self, rows: Sequence[AlarmRow]) -> None:
+        self._insert(_PUT_ALARMS, rows, _ON_ALARM)
+
+    def delete_alarms(self, alarm_ids: Sequence[str]) -> None:
+        wanted = msgspec.json.encode(alarm_ids).decode()
+        self._run("DELETE FROM alarms WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+
+    def due_alarms(self, now_ms: int, limit: int) -> list[AlarmRow]:
+        """Alarms whose time has come, the earliest first."""
+        return self._run(_DUE, (now_ms / 1000, limit)).fetchall()
+
+    def alarm(self, alarm_id: str) -> AlarmRow | None:
+        return self._run(
+            "SELECT id, next_run_time, job_state FROM alarms WHERE id = ?", (alarm_id,)
+        ).fetchone()
+
+    def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool:
+        """Writes `row` if the alarm's state still is `expected`. Whether it was."""
+        alarm_id, next_run_time, job_state = row
+        changed = self._run(
+            "UPDATE alarms SET next_run_time = ?, job_state = ? WHERE id = ? AND job_state = ?",
+            (next_run_time, job_state, alarm_id, expected),
+        )
+        return changed.rowcount == 1
+
+    def remove_alarm(self, alarm_id: str, expected: bytes) -> bool:
+        """Deletes the alarm if its state still is `expected`. Whether it was."""
+        deleted = self._run(
+            "DELETE FROM alarms WHERE id = ? AND job_state = ?", (alarm_id, expected)
+        )
+        return deleted.rowcount == 1
+
+    def chunk(self, after_name: str, limit: int) -> Chunk:
+        """The log and its projections for the next `limit` names (see `chunks.py`)."""
+        return read_chunk(self._run, after_name, limit)
+
+    def put_reservations(self, rows: Sequence[ReservationRow]) -> None:
+        self._insert(_PUT_RESERVATIONS, rows, _ON_RESERVATION)
+
+    def delete_reservations(self, names: Sequence[str]) -> None:
+        wanted = msgspec.json.encode(names).decode()
+        self._run(
+            "DELETE FROM reservations WHERE name IN (SELECT value FROM json_each(?))", (wanted,)
+        )
+
+    def mark_projected(self) -> None:
+        """Says that the projections follow from the whole log."""
+        self._run("UPDATE log_head SET projected_position = position")
+
+    def _insert(self, insert: str, rows: Sequence[tuple], on_conflict: str = "") -> None:
+        for start in range(0, len(rows), MAX_ROWS_PER_STATEMENT):
+            chunk = rows[start : start + MAX_ROWS_PER_STATEMENT]
+            row = f"({', '.join('?' * len(chunk[0]))})"
+            values = ", ".join([row] * len(chunk))
+            self._run(insert + values + on_conflict, [value for row in chunk for value in row])
+
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
+        if self._connection is None:
+            raise StoreStopped("there is no transaction")
+        try:
+            return self._connection.execute(statement, parameters)
+        except sqlite3.Error as error:
+            raise translate(error) from error

@@ -1,0 +1,147 @@
+"""What one transaction will write, gathered in memory and written at once.
+
+Commands run one after the other against it, each seeing what those before it decided.
+An aggregate's events imply its alarm row and its read-model row; all three go out
+together in `flush`, one statement per table however many commands there were.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from domain.events import AlarmScheduled, ReservationEvent
+from domain.reservation import ID_PREFIX, Reservation, project, starts_anew
+from infrastructure.checksum import chain
+from infrastructure.comparison import Chunk
+from infrastructure.event_mapper import EventMapper
+from infrastructure.projections import AlarmRow, alarm_row, reservation_row
+
+
+class Session(Protocol):
+    """The statements of a store's write transaction (see `sqlite/session.py`)."""
+
+    def begin(self) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def close(self) -> None: ...
+    def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]: ...
+    def history(self, aggregate_id: str) -> list[tuple[int, str, bytes]]: ...
+    def head(self) -> tuple[int, bytes]: ...
+    def append(self, rows: Sequence[tuple]) -> None: ...
+    def put_alarms(self, rows: Sequence[AlarmRow]) -> None: ...
+    def delete_alarms(self, alarm_ids: Sequence[str]) -> None: ...
+    def due_alarms(self, now_ms: int, limit: int) -> list[AlarmRow]: ...
+    def alarm(self, alarm_id: str) -> AlarmRow | None: ...
+    def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool: ...
+    def remove_alarm(self, alarm_id: str, expected: bytes) -> bool: ...
+    def chunk(self, after_name: str, limit: int) -> Chunk: ...
+    def put_reservations(self, rows: Sequence[tuple]) -> None: ...
+    def delete_reservations(self, names: Sequence[str]) -> None: ...
+    def mark_projected(self) -> None: ...
+
+
+class UnitOfWork:
+    """Made by the writer for one transaction; `now_ms` is its one reading of the clock."""
+
+    def __init__(self, session: Session, mapper: EventMapper, now_ms: int) -> None:
+        self.session = session
+        self.now_ms = now_ms
+        self._mapper = mapper
+        self._tails: dict[str, list[tuple[int, str, bytes]]] = {}
+        self._states: dict[str, Reservation | None] = {}
+        self._events: list[ReservationEvent] = []
+        self._changed: set[str] = set()
+        self._rescheduled: set[str] = set()
+        self._after_flush: list[Callable[[], object]] = []
+
+    def load(self, aggregate_ids: Iterable[str]) -> None:
+        """Fetches, in one query, the events that decisions on these will need."""
+        wanted = [i for i in set(aggregate_ids) if i not in self._tails]
+        if not wanted:
+            return
+        self._tails.update((i, []) for i in wanted)
+        for originator_id, version, topic, state in self.session.tails(wanted):
+            self._tails[originator_id].append((version, topic, state))
+
+    def reservation(self, reservation_id: str) -> Reservation | None:
+        """Its state, with what this unit of work has decided so far; None if never held.
+
+        Raises UndecodableEvent if the log does not tell it.
+        """
+        if reservation_id not in self._states:
+            self.load([reservation_id])
+            self._states[reservation_id] = self._replay(reservation_id)
+        return self._states[reservation_id]
+
+    def append(self, reservation_id: str, events: Sequence[ReservationEvent]) -> Reservation:
+        """Adds decided events, with all they imply. The state after them."""
+        state = project(self.reservation(reservation_id), events)
+        self._states[reservation_id] = state
+        self._events.extend(events)
+        self._changed.add(reservation_id)
+        if any(type(event) is AlarmScheduled for event in events):
+            self._rescheduled.add(reservation_id)
+        return state
+
+    def reproject(self, reservation_id: str) -> Reservation | None:
+        """Writes the alarm and the read-model row anew from the log. The state found."""
+        state = self.reservation(reservation_id)
+        self._changed.add(reservation_id)
+        self._rescheduled.add(reservation_id)
+        return state
+
+    def after_flush(self, action: Callable[[], object]) -> None:
+        """Has `action` run in this transaction once everything decided is written."""
+        self._after_flush.append(action)
+
+    def flush(self) -> None:
+        """Writes it all. A failure here fails the whole transaction."""
+        if self._events:
+            self.session.append(self._event_rows())
+        if self._changed:
+            self._write_projections()
+        for action in self._after_flush:
+            action()
+
+    def _replay(self, reservation_id: str) -> Reservation | None:
+        """From the newest event that starts anew, or from the first if the tail has none."""
+        tail = self._tails[reservation_id]
+        events = [self._mapper.decode(reservation_id, *row) for row in tail]
+        if events and events[0].originator_version > 1 and not any(map(starts_anew, events)):
+            history = self.session.history(reservation_id)
+            events = [self._mapper.decode(reservation_id, *row) for row in history]
+        return project(None, events)
+
+    def _event_rows(self) -> list[tuple]:
+        position, checksum = self.session.head()
+        rows = []
+        for event in self._events:
+            position += 1
+            stored = self._mapper.to_stored_event(event)
+            originator_id, version = stored.originator_id, stored.originator_version
+            topic, state = stored.topic, stored.state
+            checksum = chain(
+                checksum, position, originator_id, version, topic, self.now_ms, state
+            )
+            rows.append((position, originator_id, version, topic, state, self.now_ms, checksum))
+        return rows
+
+    def _write_projections(self) -> None:
+        closed, alarms, rows, gone = [], [], [], []
+        for reservation_id in self._changed:
+            state = self._states[reservation_id]
+            if state is None or state.alarm_at_ms is None:
+                closed.append(reservation_id)
+            elif reservation_id in self._rescheduled:
+                alarms.append(alarm_row(reservation_id, state.alarm_at_ms))
+            if state is None:
+                gone.append(reservation_id.removeprefix(ID_PREFIX))
+            else:
+                rows.append(reservation_row(state))
+        if alarms:
+            self.session.put_alarms(alarms)
+        if closed:
+            self.session.delete_alarms(closed)
+        if rows:
+            self.session.put_reservations(rows)
+        if gone:
+            self.session.delete_reservations(gone)

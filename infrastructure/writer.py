@@ -1,0 +1,222 @@
+"""The writer: one thread per process that runs every command, many in one commit.
+
+Callers hand in a piece of work and wait. The thread takes all that waits, opens one
+transaction, runs each piece against one unit of work, writes everything with one
+statement per table and commits once; only then does any caller hear of it. While one
+commit is on its way to the disk the next batch gathers by itself, so the busier the
+service, the fewer commits each command costs.
+
+Deciding happens inside the transaction, under the write lock, so within it nothing can
+conflict; the unique (originator_id, originator_version) of the log stands behind that.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from domain.errors import ReservationExpiryError
+from infrastructure.clock import Clock
+from infrastructure.errors import Overloaded, StoreBusy, StoreError, StoreStopped, VersionConflict
+from infrastructure.event_mapper import EventMapper
+from infrastructure.unit_of_work import Session, UnitOfWork
+
+QUEUE_LIMIT = 2_000  # commands waiting, beyond which callers are told to come back
+BATCH_LIMIT = 1_000  # commands in one transaction
+WAIT_LIMIT_SECONDS = 10.0  # how long a caller waits for its command to be taken up
+
+logger = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """One command.
+
+    It may raise, and then only it fails: it must stage nothing before. Work that acts on
+    the tables themselves has `on_tables` true: it runs once everything decided in the
+    batch is written, and what it raises fails the transaction.
+    """
+
+    on_tables: bool
+
+    aggregate_ids: Sequence[str]
+    """What it will ask the unit of work for, fetched for the whole batch in one query."""
+
+    def run(self, unit: UnitOfWork) -> Any:
+        """Decides and stages. What it returns goes to the caller after the commit."""
+        ...
+
+
+class _Ticket:
+    __slots__ = ("done", "error", "result", "taken", "work")
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.taken = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class Writer:
+    """Owns the writer thread: `start()`, then `execute(work)`, then `stop()`.
+
+    `open_session` makes the store's session; it is called in the writer's thread.
+    """
+
+    def __init__(
+        self, open_session: Callable[[], Session], mapper: EventMapper, clock: Clock
+    ) -> None:
+        self._open_session = open_session
+        self._mapper = mapper
+        self._clock = clock
+        self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._taking = threading.Lock()
+        self._accepting = False
+        self._thread: threading.Thread | None = None
+        self._transaction_began: float | None = None  # time.monotonic()
+        self.last_error: StoreError | None = None
+
+    def start(self) -> None:
+        self._accepting = True
+        self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finishes what has been handed in, takes no more. May be called twice."""
+        self._accepting = False
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    @property
+    def seconds_waiting(self) -> float:
+        """How long the transaction under way has taken so far; 0 if there is none."""
+        began = self._transaction_began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def execute(self, work: Work) -> Any:
+        """Runs `work` in the next transaction and returns its result after the commit.
+
+        Raises what the work raised; Overloaded if too many wait; StoreBusy if it was not
+        taken up in time (it never will be, then); StoreStopped; StoreError if the
+        transaction failed.
+        """
+        if not self._accepting:
+            raise StoreStopped("the service is shutting down")
+        if self._queue.qsize() >= QUEUE_LIMIT:
+            raise Overloaded(f"{QUEUE_LIMIT} commands are waiting")
+        ticket = _Ticket(work)
+        self._queue.put(ticket)
+        if not ticket.done.acquire(timeout=WAIT_LIMIT_SECONDS):
+            self._give_up(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
+
+    def _give_up(self, ticket: _Ticket) -> None:
+        """Withdraws it if it is still in the queue, else waits for its outcome."""
+        with self._taking:
+            if not ticket.taken:
+                ticket.taken = True
+                raise StoreBusy("the write queue did not move in time")
+        ticket.done.acquire()
+
+    def _loop(self) -> None:
+        session = self._open_session()
+        stopping = False
+        while not stopping:
+            tickets, stopping = self._take()
+            if tickets:
+                self._run(session, tickets)
+        session.close()
+        self._refuse_the_rest()
+
+    def _take(self) -> tuple[list[_Ticket], bool]:
+        """All that waits, at most BATCH_LIMIT, and whether to stop after it."""
+        waiting = [self._queue.get()]
+        try:
+            while waiting[-1] is not None and len(waiting) < BATCH_LIMIT:
+                waiting.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        with self._taking:
+            tickets = [t for t in waiting if t is not None and not t.taken]
+            for ticket in tickets:
+                ticket.taken = True
+        return tickets, waiting[-1] is None
+
+    def _run(self, session: Session, tickets: list[_Ticket]) -> None:
+        """Runs them in one transaction; if that fails for one's sake, each in its own."""
+        self._transaction_began = time.monotonic()
+        error = self._transact(session, tickets)
+        if error is not None and len(tickets) > 1 and _is_of_one(error):
+            for ticket in tickets:
+                ticket.error = self._transact(session, [ticket]) or ticket.error
+        elif error is not None:
+            for ticket in tickets:
+                ticket.error = error
+        self._transaction_began = None
+        for ticket in tickets:
+            ticket.done.release()
+
+    def _transact(self, session: Session, tickets: list[_Ticket]) -> Exception | None:
+        """One transaction. What made it fail as a whole, if anything did."""
+        try:
+            session.begin()
+            unit = UnitOfWork(session, self._mapper, self._clock.now_ms())
+            unit.load(i for ticket in tickets for i in ticket.work.aggregate_ids)
+            for ticket in tickets:
+                if not ticket.work.on_tables:
+                    _attempt(ticket, unit)
+            unit.flush()
+            for ticket in tickets:
+                if ticket.work.on_tables:
+                    ticket.result = ticket.work.run(unit)
+            session.commit()
+        except Exception as error:
+            return self._abandon(session, error)
+        self.last_error = None
+        return None
+
+    def _abandon(self, session: Session, error: Exception) -> Exception:
+        """Rolls back, and starts on a fresh connection if even that fails."""
+        if isinstance(error, StoreError):
+            self.last_error = error
+        else:
+            logger.exception("a transaction failed")
+        try:
+            session.rollback()
+        except StoreError:
+            session.close()
+        return error
+
+    def _refuse_the_rest(self) -> None:
+        while True:
+            try:
+                ticket = self._queue.get_nowait()
+            except Empty:
+                return
+            if ticket is not None:
+                ticket.error = StoreStopped("the service is shutting down")
+                ticket.done.release()
+
+
+def _is_of_one(error: Exception) -> bool:
+    """Whether one piece of work may be to blame, rather than the database as a whole."""
+    return isinstance(error, VersionConflict) or not isinstance(error, StoreError)
+
+
+def _attempt(ticket: _Ticket, unit: UnitOfWork) -> None:
+    """Runs one piece of work; its error is its caller's, not the batch's."""
+    ticket.error = None
+    try:
+        ticket.result = ticket.work.run(unit)
+    except ReservationExpiryError as error:
+        ticket.error = error
+    except Exception as error:
+        logger.exception("a command failed unexpectedly")
+        ticket.error = error

@@ -1,0 +1,1 @@
+"""What tests share: a clock moved by hand, and real server processes."""
