@@ -33,7 +33,7 @@ def parse(body: bytes) -> object:
     text = body.decode("utf-8-sig", errors="replace")
     try:
         return _read(text)
-    except (ValueError, IndexError) as error:
+    except _UNREADABLE as error:
         raise NotJson("the body is not JSON") from error
 
 
@@ -60,32 +60,31 @@ def as_integer(value: object) -> int | None:
 
 
 def _read(text: str) -> object:
-    """Read what msgspec refused. Raises ValueError, or IndexError where the text ends too soon."""
+    """Read what msgspec refused. Raises one of _UNREADABLE if it is not JSON."""
     try:
         return _DECODER.decode(text)
-    except RecursionError:  # The same decoder reads the leaves; only the nesting is ours.
+    except RecursionError:
         return _read_deep(text)
 
 
 def _read_deep(text: str) -> object:
     """Read a text of any depth in linear time: the containers still open wait in `outer`.
 
-    The text is read as the one item of an array, so that its top is not a special case.
+    Only the nesting is ours: Python's own decoder reads the strings and the numbers. The text is
+    read as the one item of an array, so that its top is not a special case.
     """
     text += "]"
     document: list = []
-    holder, closer, outer = document, "]", []
+    holder, closer, outer = document, "]", [None]
     expected, at = _ITEM, 0
-    while True:
+    while holder is not None:
         char = text[at]
         if char in _SPACE:
             at = _skip_space(text, at).end()
         elif char == closer and expected is not _ITEM:
             at += 1
-            if not outer:
-                break
             holder = outer.pop()
-            closer = _CLOSERS[type(holder)]
+            closer = _CLOSERS.get(type(holder))
             expected = _COMMA_OR_CLOSER
         elif expected is _COMMA_OR_CLOSER:
             if char != ",":
@@ -118,14 +117,14 @@ def _read_value(text: str, at: int) -> tuple[object, int]:
         return [], at + 1
     if text[at] == "{":
         return {}, at + 1
-    return _DECODER.raw_decode(text, at)
+    return _DECODER.scan_once(text, at)
 
 
 def _read_key(text: str, at: int) -> tuple[str, int]:
     """Return the key that begins at `at`, and where its value begins."""
     if text[at] != '"':
         raise ValueError("a key is not a string")
-    key, at = _DECODER.raw_decode(text, at)
+    key, at = _DECODER.scan_once(text, at)
     colon = _match_colon(text, at)
     if colon is None:
         raise ValueError("a key without a colon")
@@ -137,6 +136,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+# A wrong token is a ValueError, no token a StopIteration; IndexError: the text ends too soon.
+_UNREADABLE = (ValueError, StopIteration, IndexError)
 _FAST = msgspec.json.Decoder()
 # Every number becomes a double, as in JavaScript; int() would refuse more than 4300 digits.
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant)

@@ -1,0 +1,52 @@
+# `make` lists the targets. The settings of `make run` are variables: make run PORT=9000
+
+VENV      := .venv
+BIN       := $(VENV)/bin
+STAMP     := $(VENV)/.installed
+PYTHON    ?= python3
+TEST_ARGS ?=
+
+export RESERVATION_HOST     ?= 127.0.0.1
+export RESERVATION_PORT     ?= $(or $(PORT),8787)
+export RESERVATION_DATABASE ?= $(or $(DATABASE),data/reservations.db)
+export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint format contract lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## set up .venv from the lock file; runs nothing
+
+$(STAMP): requirements-dev.lock setup.cfg pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.x ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: install ## serve on 127.0.0.1:8787 (PORT=, DATABASE=, WORKERS= or RESERVATION_*)
+	@exec $(BIN)/reservation-expiry serve
+
+test: install ## run every test (TEST_ARGS="-k name" for some)
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+lint: install ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install ## put everything into the one format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+contract: install ## replay the recorded HTTP contract against a fresh server
+	$(BIN)/python -m pytest tests/contract $(TEST_ARGS)
+
+lock: install ## pin all dependencies anew, with hashes
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg --extra dev -o requirements-dev.lock
+
+clean: ## remove what was built and installed; never the data
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
