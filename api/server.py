@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from granian import _signals as granian_signals
+from granian._granian import WorkerSignal
 from granian.constants import Interfaces
 from granian.server.mp import MPServer
 
@@ -64,7 +66,7 @@ def serve(settings: Settings) -> None:
 
     Exits the process with 1 if the workers cannot be kept alive.
     """
-    server = MPServer(
+    server = _Server(
         target="reservation-expiry",
         address=settings.host,
         port=settings.port,
@@ -83,6 +85,21 @@ def serve(settings: Settings) -> None:
     server.serve(spawn_target=Worker(settings), target_loader=_no_target, wrap_loader=False)
 
 
+class _Server(MPServer):
+    """granian's server, which calls a worker's exit a failure if the worker heard of the
+    shutdown before it did, as happens when a signal goes to the whole process group."""
+
+    def signal_handler_interrupt(self, *args: Any, **kwargs: Any) -> None:
+        for worker in self.wrks:
+            worker.interrupt_by_parent = True
+        super().signal_handler_interrupt(*args, **kwargs)
+
+    def _stop_workers(self) -> None:
+        super()._stop_workers()
+        if self.interrupt_signal:
+            self.interrupt_children.clear()
+
+
 @dataclass(frozen=True)
 class Worker:
     """What a worker process runs. Called by granian, in the new process."""
@@ -92,11 +109,30 @@ class Worker:
     def __call__(
         self, worker_id: int, process_name: str | None, loader: Callable, *args: Any
     ) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until there is something to drain
+        granian_signals.set_sync_signals = _drain_once
         configure_logging(self.settings.log_level)
         _end_with_parent(os.getppid())
         with running(ReservationApplication(self.settings.database)) as application:
             app = create_app(application, replay_route=self.settings.replay_route)
             MPServer._spawn_wsgi_worker(worker_id, process_name, lambda: app, *args)
+
+
+def _drain_once() -> WorkerSignal:
+    """What granian waits for in a worker, set by the first SIGTERM.
+
+    granian's own handler hangs when a second signal comes while it drains, as one does
+    when a terminal and a process manager both see to it.
+    """
+    drain = WorkerSignal()
+
+    def handler(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        drain.set()
+
+    signal.signal(signal.SIGTERM, handler)
+    return drain
 
 
 @contextmanager
