@@ -95,9 +95,7 @@ class QuestionViews:
             aggregate_id(name), after_version=after, limit=limit
         )
         if not rows and self._application.get(name) is None:
-            return problem(
-                HTTPStatus.NOT_FOUND, "reservation-not-found", f"{name} was never held."
-            )
+            return problem(HTTPStatus.NOT_FOUND, "reservation-not-found", f"{name} was never held.")
         return json_response(
             {"reservationId": name, "events": [render_event(row, self._mapper) for row in rows]}
         )

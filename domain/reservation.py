@@ -51,7 +51,10 @@ def aggregate_id(name: str) -> str:
     inner hyphens.
     """
     if not is_name(name):
-        raise InvalidReservationId(f"{name!r} is not a reservation id")
+        raise InvalidReservationId(
+            f"{name!r} is not a reservation id: use 3-40 lowercase letters, digits or hyphens, "
+            "with no hyphen at either end"
+        )
     return ID_PREFIX + name
 
 
@@ -68,7 +71,9 @@ def hold(
     MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS.
     """
     if not MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS:
-        raise InvalidTtl(f"{ttl_seconds} is not from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS}")
+        raise InvalidTtl(
+            f"a hold lasts from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS} seconds, not {ttl_seconds}"
+        )
     version = reservation.version if reservation is not None else 0
     expires_at_ms = now_ms + ttl_seconds * 1000
     return (
@@ -84,7 +89,7 @@ def expire(reservation: Reservation | None, now_ms: int) -> tuple[Expired]:
     InvalidNow if the clock is not a positive safe integer.
     """
     if not 1 <= now_ms <= MAX_NOW_MS:
-        raise InvalidNow(f"{now_ms} is not from 1 to {MAX_NOW_MS}")
+        raise InvalidNow(f"a clock shows from 1 to {MAX_NOW_MS} ms, not {now_ms}")
     if reservation is None or reservation.status != "held":
         raise NotHeld("there is no open hold")
     if reservation.expires_at_ms > now_ms:
@@ -124,9 +129,7 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
     )
 
 
-def project(
-    initial: Reservation | None, events: Iterable[ReservationEvent]
-) -> Reservation | None:
+def project(initial: Reservation | None, events: Iterable[ReservationEvent]) -> Reservation | None:
     """Replay `events` on top of `initial` (a projector function of `eventsourcing`)."""
     state = initial
     for event in events:
@@ -137,3 +140,19 @@ def project(
 def starts_anew(event: ReservationEvent) -> bool:
     """Whether the state after `event` depends on nothing that came before it."""
     return type(event) is Held
+
+
+def broken_rule(reservation: Reservation | None, event: ReservationEvent) -> str | None:
+    """What an event in a log says that the rules would never have decided, if anything.
+
+    `reservation` is the state before it.
+    """
+    if type(event) is Held:
+        return None if event.expires_at_ms > event.created_at_ms else "a hold of no length"
+    if reservation is None or reservation.status != "held":
+        return f"{type(event).__name__} where nothing is held"
+    if type(event) is Expired and event.expired_at_ms < reservation.expires_at_ms:
+        return f"Expired at {event.expired_at_ms}, before {reservation.expires_at_ms}"
+    if type(event) is AlarmScheduled and event.scheduled_time_ms != reservation.expires_at_ms:
+        return f"AlarmScheduled for {event.scheduled_time_ms}, not {reservation.expires_at_ms}"
+    return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
-from domain.reservation import ID_PREFIX, Reservation, apply
+from domain.reservation import ID_PREFIX, Reservation, apply, broken_rule
 from infrastructure import alarm_state
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
@@ -27,14 +27,17 @@ class Chunk:
     """
 
     last_name: str | None
-    events: list[LogRow]
+    events: Iterator[LogRow]
     reservations: dict[str, ReservationRow]
     alarms: dict[str, AlarmRow]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as the log says. `position` is the event that says so."""
+    """One thing that is not as it must be.
+
+    `position` is the event that is wrong, or the last one of the aggregate whose rows are.
+    """
 
     originator_id: str
     position: int | None
@@ -59,14 +62,12 @@ def compare(chunk: Chunk, mapper: EventMapper) -> Found:
 
     Rows of an aggregate that cannot be replayed are left as they are.
     """
-    found = Found(events=len(chunk.events))
+    found = Found()
     for originator_id, history in groupby(chunk.events, key=itemgetter(0)):
         found.aggregates += 1
         row = chunk.reservations.pop(originator_id[len(ID_PREFIX) :], None)
         alarm = chunk.alarms.pop(originator_id, None)
-        state, position, problem = _replay(history, mapper)
-        if problem is not None:
-            found.differences.append(Difference(originator_id, position, problem))
+        state, position = _replay(history, mapper, found)
         if state is not None:
             _compare_row(found, state, position, row)
             _compare_alarm(found, state, position, alarm)
@@ -82,21 +83,31 @@ def compare(chunk: Chunk, mapper: EventMapper) -> Found:
 
 
 def _replay(
-    history: Iterator[LogRow], mapper: EventMapper
-) -> tuple[Reservation | None, int, str | None]:
-    """The state, the position of the last event, and what is wrong with the history."""
-    state, expected, problem, position = None, 0, None, 0
-    decode = mapper.decode
+    history: Iterator[LogRow], mapper: EventMapper, found: Found
+) -> tuple[Reservation | None, int]:
+    """The state and the position of the last event, noting what is wrong on the way.
+
+    The state is None if an event cannot be decoded.
+    """
+    state, expected, position, decode = None, 0, 0, mapper.decode
     for originator_id, version, topic, data, position in history:
+        found.events += 1
         expected += 1
         if version != expected:
-            problem = f"version {version} where {expected} should be"
+            problem = f"has version {version} where {expected} should be"
+            found.differences.append(Difference(originator_id, position, problem))
             expected = version
         try:
-            state = apply(state, decode(originator_id, version, topic, data))
+            event = decode(originator_id, version, topic, data)
         except UndecodableEvent as error:
-            return None, position, str(error)
-    return state, position, problem
+            found.differences.append(Difference(originator_id, position, str(error)))
+            found.events += sum(1 for _ in history)
+            return None, position
+        broken = broken_rule(state, event)
+        if broken is not None:
+            found.differences.append(Difference(originator_id, position, broken))
+        state = apply(state, event)
+    return state, position
 
 
 def _compare_row(

@@ -119,9 +119,7 @@ class UnitOfWork:
             stored = self._mapper.to_stored_event(event)
             originator_id, version = stored.originator_id, stored.originator_version
             topic, state = stored.topic, stored.state
-            checksum = chain(
-                checksum, position, originator_id, version, topic, self.now_ms, state
-            )
+            checksum = chain(checksum, position, originator_id, version, topic, self.now_ms, state)
             rows.append((position, originator_id, version, topic, state, self.now_ms, checksum))
         return rows
 

@@ -1,6 +1,6 @@
 """Reading the log and its projections side by side, a range of names at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from domain.reservation import ID_PREFIX
@@ -8,6 +8,7 @@ from infrastructure.comparison import Chunk
 
 _AFTER_ALL_IDS = ID_PREFIX[:-1] + chr(ord(ID_PREFIX[-1]) + 1)
 _AFTER_ALL_NAMES = "\U0010ffff"
+_PAGE_ROWS = 2_000
 
 _LAST = """
 SELECT max(originator_id) FROM (
@@ -34,9 +35,13 @@ def read_chunk(run: Callable[..., Any], after_name: str, limit: int) -> Chunk:
     more = last_id is not None and run(_MORE, (last_id, _AFTER_ALL_IDS)).fetchone()[0]
     last_name = last_id.removeprefix(ID_PREFIX) if more else _AFTER_ALL_NAMES
     ids = (start, ID_PREFIX + last_name)
-    return Chunk(
-        last_name if more else None,
-        run(_EVENTS, ids).fetchall(),
-        {row[0]: row for row in run(_ROWS, (after_name, last_name))},
-        {row[0]: row for row in run(_ALARMS, ids)},
-    )
+    reservations = {row[0]: row for row in run(_ROWS, (after_name, last_name))}
+    alarms = {row[0]: row for row in run(_ALARMS, ids)}
+    events = _streamed(run(_EVENTS, ids))
+    return Chunk(last_name if more else None, events, reservations, alarms)
+
+
+def _streamed(cursor: Any) -> Iterator[tuple]:
+    """The rows a page at a time: one name alone may have a history that fills memory."""
+    while rows := cursor.fetchmany(_PAGE_ROWS):
+        yield from rows

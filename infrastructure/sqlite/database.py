@@ -79,6 +79,16 @@ class Database:
         finally:
             self.give_back(connection)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Lends a read-only connection that sees one commit, however long it is kept."""
+        with self.reader() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+
     def take_reader(self) -> sqlite3.Connection:
         if self._closed:
             raise StoreStopped("the database is closed")

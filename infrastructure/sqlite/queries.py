@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from domain.reservation import ID_PREFIX, Reservation
+from infrastructure.projections import AlarmRow
 from infrastructure.sqlite.database import Database, translate
 
 _RESERVATION = """
@@ -103,14 +104,24 @@ class Queries:
         )
         return [RecordedEvent(*row) for row in rows]
 
+    def events_recorded(
+        self, from_ms: int, to_ms: int, after: int, limit: int
+    ) -> list[RecordedEvent]:
+        """Events behind the position `after`, recorded after `from_ms` and up to `to_ms`."""
+        rows = self._all(
+            _EVENT + " WHERE position > ? AND recorded_at_ms > ? AND recorded_at_ms <= ?"
+            " ORDER BY position LIMIT ?",
+            (after, from_ms, to_ms, limit),
+        )
+        return [RecordedEvent(*row) for row in rows]
+
+    def digest(self) -> str:
+        """The checksum of the newest event, in hexadecimal; it covers the whole log."""
+        return self._one("SELECT checksum FROM log_head")[0].hex()
+
     def head(self) -> int:
         """The newest committed position, 0 for an empty log."""
         return self._one("SELECT position FROM log_head")[0]
-
-    def has_due_alarm(self, now_ms: int) -> bool:
-        return bool(
-            self._one("SELECT 1 FROM alarms WHERE next_run_time <= ? LIMIT 1", (now_ms / 1000,))
-        )
 
     def overview(self) -> Overview:
         """Counts over the whole store; a scan, so for starts and not for every request."""
@@ -130,11 +141,28 @@ class Queries:
         )
         return (0 if oldest is None else now_ms - round(oldest * 1000)), parked
 
-    def parked(self, limit: int) -> list[str]:
+    def parked(self, limit: int, after: str = "") -> list[str]:
+        """Ids of parked alarms, in order, those after the id `after`."""
         rows = self._all(
-            "SELECT id FROM alarms WHERE next_run_time IS NULL ORDER BY id LIMIT ?", (limit,)
+            "SELECT id FROM alarms WHERE next_run_time IS NULL AND id > ? ORDER BY id LIMIT ?",
+            (after, limit),
         )
         return [row[0] for row in rows]
+
+    def alarms(
+        self, *, due_at_ms: int | None = None, parked: bool = False, limit: int
+    ) -> list[AlarmRow]:
+        """Alarm rows, the earliest first: all, those due at an instant, or parked ones."""
+        where, values = "", []
+        if parked:
+            where = " WHERE next_run_time IS NULL"
+        elif due_at_ms is not None:
+            where, values = " WHERE next_run_time <= ?", [due_at_ms / 1000]
+        return self._all(
+            "SELECT id, next_run_time, job_state FROM alarms"
+            f"{where} ORDER BY next_run_time, id LIMIT ?",
+            (*values, limit),
+        )
 
     def strays(self, limit: int) -> list[str]:
         """Reservations whose read model and alarm disagree: held with no alarm, or an

@@ -57,7 +57,7 @@ def nest(depth, opener, closer, inside=b""):
 
 
 @pytest.mark.parametrize(
-    "body, value",
+    ("body", "value"),
     [
         (b"null", None),
         (b"true", True),
@@ -158,7 +158,7 @@ def test_only_space_tab_and_line_ends_may_stand_between_tokens(space, place):
 
 
 @pytest.mark.parametrize(
-    "body, integer",
+    ("body", "integer"),
     [
         (b"5", 5),
         (b"5.0", 5),
@@ -203,8 +203,26 @@ def test_a_number_is_the_double_that_javascript_makes_of_it(body, integer):
 
 @pytest.mark.parametrize(
     "body",
-    [b"030", b"-01", b"+30", b"30.", b".5", b"-", b"--1", b"1e", b"1e+", b"1.e1", b"1_000", b"30n"]
-    + [b"0x1e", b"NaN", b"Infinity", b"-Infinity", "３０".encode(), "٣".encode()],
+    [
+        b"030",
+        b"-01",
+        b"+30",
+        b"30.",
+        b".5",
+        b"-",
+        b"--1",
+        b"1e",
+        b"1e+",
+        b"1.e1",
+        b"1_000",
+        b"30n",
+        b"0x1e",
+        b"NaN",
+        b"Infinity",
+        b"-Infinity",
+        "３０".encode(),
+        "٣".encode(),
+    ],
 )
 def test_numbers_that_json_does_not_know_are_refused(body):
     for place in (b"%s", b"[%s]", b'{"ttlSeconds":%s}'):
@@ -245,7 +263,7 @@ def test_one_byte_order_mark_is_dropped_and_a_second_is_refused():
 
 
 @pytest.mark.parametrize(
-    "bad, replaced",
+    ("bad", "replaced"),
     [
         (b"\xe9", 1),
         (b"\xc0\xaf", 2),
@@ -263,7 +281,8 @@ def test_bytes_that_are_not_utf8_become_replacement_characters_in_strings_only(b
 
 
 @pytest.mark.parametrize(
-    "opener, closer", [(b"[", b"]"), (b'{"a":', b"}"), (b'[1,{"a" : ', b' , "b":"\\ud800" } ] ')]
+    ("opener", "closer"),
+    [(b"[", b"]"), (b'{"a":', b"}"), (b'[1,{"a" : ', b' , "b":"\\ud800" } ] ')],
 )
 def test_nesting_has_no_limit_of_its_own(opener, closer):
     value = js_json.parse(nest(20_000, opener, closer, inside=b"30"))
@@ -275,7 +294,7 @@ def test_nesting_has_no_limit_of_its_own(opener, closer):
     assert js_json.as_integer(value) == 30
 
 
-@pytest.mark.parametrize("opener, closer", [(b"[", b"]"), (b'{"a":', b"}"), (b"[1,", b"]")])
+@pytest.mark.parametrize(("opener", "closer"), [(b"[", b"]"), (b'{"a":', b"}"), (b"[1,", b"]")])
 def test_deep_nesting_must_be_closed_as_it_was_opened(opener, closer):
     for body in (
         opener * 20_000,

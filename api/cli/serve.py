@@ -1,18 +1,12 @@
-"""The command line: `reservation-expiry`.
+"""The command that serves."""
 
-Every option may come from a variable instead (RESERVATION_PORT for --port, and so on).
-A user's mistake gets one sentence on standard error and an exit code, never a traceback.
-"""
-
-import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import click
 
-from domain.errors import ReservationExpiryError
+from api.cli.common import Command, instant
 from infrastructure.settings import (
     DEFAULT_DATABASE,
     DEFAULT_HOST,
@@ -21,19 +15,11 @@ from infrastructure.settings import (
     Settings,
 )
 
-EXIT_REFUSED = 3  # the database must not or cannot be used
-EXIT_CANNOT_LISTEN = 4
 MAX_WORKERS = 64
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("reservation-expiry"), message="%(prog)s %(version)s")
-def main() -> None:
-    """Reservations that end by themselves: held, alarmed, expired exactly once."""
-
-
-@main.command()
+@click.command(cls=Command)
 @click.option("--host", default=DEFAULT_HOST, show_default=True, envvar="RESERVATION_HOST")
 @click.option(
     "--port",
@@ -80,17 +66,12 @@ def serve(check: bool, **options: object) -> None:
     from api import server
 
     server.configure_logging(settings.log_level)
-    try:
-        server.refuse_taken_address(settings.host, settings.port)
-        if check:
-            _check(settings)
-            return
+    server.refuse_taken_address(settings.host, settings.port)
+    if check:
+        _check(settings)
+    else:
         _announce(settings)
-    except server.CannotListen as error:
-        _fail(error, EXIT_CANNOT_LISTEN)
-    except ReservationExpiryError as error:
-        _fail(error, EXIT_REFUSED)
-    server.serve(settings)
+        server.serve(settings)
 
 
 def _announce(settings: Settings) -> None:
@@ -102,7 +83,7 @@ def _announce(settings: Settings) -> None:
     click.echo(f"  serving on   http://{settings.host}:{settings.port}")
     click.echo(f"  database     {settings.database.resolve()}")
     click.echo(f"  open holds   {overview.open_holds}")
-    click.echo(f"  next alarm   {_instant(overview.next_alarm_at_ms)}")
+    click.echo(f"  next alarm   {instant(overview.next_alarm_at_ms) or 'none'}")
     if overview.parked:
         click.echo(f"  parked       {overview.parked} alarms need a look")
     click.echo(f"  stop with Ctrl-C; it drains for at most {SHUTDOWN_GRACE_SECONDS} s")
@@ -114,14 +95,3 @@ def _check(settings: Settings) -> None:
     found = check(settings.database)
     click.echo(f"{settings.host}:{settings.port} is free")
     click.echo(f"{settings.database}: {found}")
-
-
-def _instant(at_ms: int | None) -> str:
-    if at_ms is None:
-        return "none"
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-
-
-def _fail(error: ReservationExpiryError, code: int) -> None:
-    click.echo(f"reservation-expiry: {error}", err=True)
-    sys.exit(code)

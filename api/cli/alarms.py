@@ -1,0 +1,106 @@
+"""Commands on alarms: list them, give parked ones a fresh start."""
+
+from pathlib import Path
+
+import click
+
+from api.cli.common import (
+    EXIT_NOT_FOUND,
+    Command,
+    Group,
+    application,
+    database_option,
+    fail,
+    instant,
+    json_option,
+    print_json,
+    print_table,
+    queries,
+)
+from domain.reservation import ID_PREFIX
+from infrastructure import alarm_state
+from infrastructure.clock import SystemClock
+
+HEADINGS = ("RESERVATION", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
+REDRIVE_PAGE = 500
+
+
+@click.group(cls=Group)
+def alarms() -> None:
+    """Look at alarms and re-drive parked ones."""
+
+
+@alarms.command(name="list", cls=Command)
+@click.option("--due", is_flag=True, help="Only those whose time has come.")
+@click.option("--parked", is_flag=True, help="Only those that were given up.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@database_option
+@json_option
+def list_alarms(due: bool, parked: bool, limit: int, database: Path, as_json: bool) -> None:
+    """List alarms, the earliest first, parked ones first of all."""
+    if due and parked:
+        raise click.UsageError("give --due or --parked, not both")
+    now_ms = SystemClock().now_ms()
+    with queries(database) as asked:
+        rows = asked.alarms(due_at_ms=now_ms if due else None, parked=parked, limit=limit)
+    shown = [_describe(row, now_ms) for row in rows]
+    if as_json:
+        for alarm in shown:
+            print_json(alarm)
+        return
+    print_table(
+        HEADINGS,
+        [
+            (
+                alarm["reservationId"],
+                instant(alarm["scheduledTime"]),
+                instant(alarm["nextRunTime"]),
+                alarm["attempts"],
+                alarm["state"],
+            )
+            for alarm in shown
+        ],
+    )
+
+
+@alarms.command(cls=Command)
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every parked alarm.")
+@database_option
+def redrive(name: str | None, everything: bool, database: Path) -> None:
+    """Give the parked alarm of NAME, or all parked ones, a fresh start."""
+    if (name is None) == (not everything):
+        raise click.UsageError("give NAME or --all")
+    with application(database) as running:
+        if name is not None:
+            if not running.redrive(name):
+                fail(f"{name} has no alarm to run", EXIT_NOT_FOUND)
+            click.echo(f"{name} is re-driven")
+            return
+        redriven, after = 0, ""
+        while parked := running.queries.parked(REDRIVE_PAGE, after):
+            redriven += sum(running.redrive(i.removeprefix(ID_PREFIX)) for i in parked)
+            after = parked[-1]
+    click.echo(f"{redriven} re-driven")
+
+
+def _describe(row: tuple, now_ms: int) -> dict[str, object]:
+    alarm_id, next_run_time, job_state = row
+    next_ms = None if next_run_time is None else round(next_run_time * 1000)
+    try:
+        state = alarm_state.decode(job_state)
+    except alarm_state.UnreadableAlarm:
+        state = None
+    if next_ms is None:
+        word = "parked"
+    elif state is not None and state.token is not None:
+        word = "claimed"
+    else:
+        word = "due" if next_ms <= now_ms else "waiting"
+    return {
+        "reservationId": alarm_id.removeprefix(ID_PREFIX),
+        "scheduledTime": None if state is None else state.scheduled_time,
+        "nextRunTime": next_ms,
+        "attempts": None if state is None else state.attempts,
+        "state": word if state is not None else f"{word}, unreadable",
+    }

@@ -1,0 +1,191 @@
+"""The log as a tool: verify, rebuild, export, import, digest, replay, diff."""
+
+import time
+from pathlib import Path
+
+import click
+
+from api.cli.common import (
+    EXIT_DIFFERENT,
+    Command,
+    Group,
+    Instant,
+    application,
+    database_option,
+    instant,
+    json_option,
+    opened,
+    print_json,
+    print_table,
+    progress,
+    queries,
+)
+from api.contract import render
+from domain.reservation import ID_PREFIX
+from infrastructure.backup import import_log
+from infrastructure.comparison import Difference
+from infrastructure.diff import diff as diff_log
+from infrastructure.event_mapper import EventMapper
+from infrastructure.rebuild import rebuild as rebuild_projections
+from infrastructure.sqlite.queries import Queries
+from infrastructure.transfer import export_log
+from infrastructure.verify import verify as verify_log
+
+
+@click.group(cls=Group)
+def log() -> None:
+    """Check, rebuild, move and replay the log of events."""
+
+
+@log.command(cls=Command)
+@database_option
+@json_option
+def verify(database: Path, as_json: bool) -> None:
+    """Check the log and everything projected from it; exit 1 if anything differs."""
+    started = time.perf_counter()
+    checked = opened(database)
+    with progress("verifying", 2 * Queries(checked).head()) as advance:
+        report = verify_log(checked, EventMapper(), advance)
+    checked.close()
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_json(
+            {
+                "ok": report.found == 0,
+                "events": report.events,
+                "aggregates": report.aggregates,
+                "head": report.head,
+                "digest": report.digest,
+                "found": report.found,
+                "differences": report.differences,
+                "seconds": round(seconds, 3),
+            }
+        )
+    else:
+        _print_differences(report.differences, report.found)
+        word = "verified" if report.found == 0 else f"{report.found} differences in"
+        click.echo(
+            f"{word} {report.events:,} events of {report.aggregates:,} reservations "
+            f"in {_pace(report.events, seconds)}"
+        )
+    if report.found:
+        raise SystemExit(EXIT_DIFFERENT)
+
+
+@log.command(cls=Command)
+@database_option
+@json_option
+def rebuild(database: Path, as_json: bool) -> None:
+    """Make the read model and the alarms follow from the log again, beside a server."""
+    started = time.perf_counter()
+    with application(database) as running:
+        with progress("rebuilding", running.queries.head()) as advance:
+            report = rebuild_projections(running.writer, running.mapper, advance)
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_json(
+            {
+                "events": report.events,
+                "aggregates": report.aggregates,
+                "mended": report.mended,
+                "differences": report.differences,
+                "seconds": round(seconds, 3),
+            }
+        )
+        return
+    _print_differences(report.differences, report.mended)
+    click.echo(
+        f"{report.mended:,} differences mended from {report.events:,} events "
+        f"in {_pace(report.events, seconds)}"
+    )
+
+
+@log.command(name="export", cls=Command)
+@click.argument("file")
+@database_option
+def export(file: str, database: Path) -> None:
+    """Write the log as JSON Lines to FILE (gzip if it ends in .gz; - for standard output)."""
+    started = time.perf_counter()
+    source = opened(database)
+    with progress("exporting", Queries(source).head()) as advance:
+        events = export_log(source, file, advance)
+    source.close()
+    click.echo(f"{events:,} events in {_pace(events, time.perf_counter() - started)}", err=True)
+
+
+@log.command(name="import", cls=Command)
+@click.argument("file")
+@database_option
+def import_(file: str, database: Path) -> None:
+    """Make the database from an exported log; changes nothing if anything in it is wrong."""
+    started = time.perf_counter()
+    with progress("importing", None) as advance:
+        report = import_log(file, database, advance)
+    click.echo(
+        f"{report.events:,} events in {_pace(report.events, time.perf_counter() - started)}, "
+        f"digest {report.digest}"
+    )
+
+
+@log.command(cls=Command)
+@database_option
+def digest(database: Path) -> None:
+    """Print the digest of the log: equal for logs with the same events in the same order."""
+    with queries(database) as asked:
+        click.echo(asked.digest())
+
+
+@log.command(cls=Command)
+@click.argument("name")
+@click.option("--now", "now_ms", type=Instant(), required=True, help="The clock to expire by.")
+@click.option("--times", type=click.IntRange(1, 1000), default=1, show_default=True)
+@database_option
+@json_option
+def replay(name: str, now_ms: int, times: int, database: Path, as_json: bool) -> None:
+    """Take NAME's expiry path with an explicit clock, as the replay-alarm route does."""
+    with application(database) as running:
+        for _ in range(times):
+            state, changed = running.expire(name, now_ms)
+            body = {**render(name, state), "changed": changed}
+            if as_json:
+                print_json(body)
+            else:
+                click.echo(
+                    f"changed {str(changed).lower():5}  {body['status']}, "
+                    f"expiration count {body.get('expirationCount', 0)}"
+                )
+
+
+@log.command(cls=Command)
+@click.option("--from", "from_ms", type=Instant(), required=True)
+@click.option("--to", "to_ms", type=Instant(), required=True)
+@database_option
+@json_option
+def diff(from_ms: int, to_ms: int, database: Path, as_json: bool) -> None:
+    """Say what began, ended and moved between two times."""
+    if to_ms < from_ms:
+        raise click.UsageError("--to lies before --from")
+    with queries(database) as asked:
+        for change in diff_log(asked, EventMapper(), from_ms, to_ms):
+            if as_json:
+                print_json(change)
+            else:
+                click.echo(
+                    f"{instant(change.at_ms)}  {change.what:6} {change.name}"
+                    f"  ({change.position}: {change.detail})"
+                )
+
+
+def _print_differences(differences: list[Difference], found: int) -> None:
+    if not differences:
+        return
+    print_table(
+        ("POSITION", "ID", "PROBLEM"),
+        [(d.position, d.originator_id.removeprefix(ID_PREFIX), d.problem) for d in differences],
+    )
+    if found > len(differences):
+        click.echo(f"... and {found - len(differences):,} more")
+
+
+def _pace(events: int, seconds: float) -> str:
+    return f"{seconds:.1f} s ({events / max(seconds, 1e-9):,.0f} events/s)"

@@ -1,0 +1,207 @@
+"""Commands on reservations: hold, show, history, list, events."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from api.cli.common import (
+    EXIT_NOT_FOUND,
+    Command,
+    Instant,
+    application,
+    database_option,
+    fail,
+    instant,
+    json_option,
+    print_json,
+    print_table,
+    queries,
+)
+from api.contract import render
+from api.questions import render_event
+from domain.reservation import ID_PREFIX, Reservation, aggregate_id, project
+from infrastructure.event_mapper import EventMapper
+from infrastructure.sqlite.queries import Queries, RecordedEvent
+
+PAGE = 1_000
+FOLLOW_SECONDS = 0.25
+
+HEADINGS = ("RESERVATION", "STATUS", "CREATED", "EXPIRES", "EXPIRED", "COUNT", "ALARM")
+EVENT_HEADINGS = ("POSITION", "VERSION", "EVENT", "RECORDED", "DATA")
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option("--ttl", type=int, required=True, help="Seconds to hold it, from 5 to 3600.")
+@database_option
+@json_option
+def hold(name: str, ttl: int, database: Path, as_json: bool) -> None:
+    """Hold NAME from now, whatever state it is in."""
+    with application(database) as running:
+        _print_states([running.hold(name, ttl)], as_json)
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option("--at", "at_ms", type=Instant(), help="As it was then, replayed from the log.")
+@click.option("--version", type=click.IntRange(min=1), help="As it was after that many events.")
+@database_option
+@json_option
+def show(name: str, at_ms: int | None, version: int | None, database: Path, as_json: bool) -> None:
+    """Show the state of NAME, now or as it was."""
+    if at_ms is not None and version is not None:
+        raise click.UsageError("give --at or --version, not both")
+    reservation_id = aggregate_id(name)
+    with queries(database) as asked:
+        if at_ms is None and version is None:
+            state = asked.reservation(name)
+        else:
+            state = _replayed(asked.events_of(reservation_id), at_ms, version)
+    if state is None:
+        fail(f"{name} was not held{'' if at_ms is None else ' then'}", EXIT_NOT_FOUND)
+    _print_states([state], as_json)
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@database_option
+@json_option
+def history(name: str, database: Path, as_json: bool) -> None:
+    """List what happened to NAME, event by event."""
+    with queries(database) as asked:
+        rows = asked.events_of(aggregate_id(name))
+    if not rows:
+        fail(f"{name} was never held", EXIT_NOT_FOUND)
+    _print_events(rows, as_json)
+
+
+@click.command(cls=Command, name="list")
+@click.option("--status", type=click.Choice(["held", "expired"]))
+@click.option("--prefix", default="", help="Only names that begin so.")
+@click.option("--due-before", type=Instant(), help="Only open holds that end before then.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@database_option
+@json_option
+def list_reservations(
+    status: str | None,
+    prefix: str,
+    due_before: int | None,
+    limit: int,
+    database: Path,
+    as_json: bool,
+) -> None:
+    """List reservations by name."""
+    with queries(database) as asked:
+        states = asked.reservations(
+            status=status, prefix=prefix, due_before_ms=due_before, limit=limit
+        )
+    _print_states(states, as_json)
+
+
+@click.command(cls=Command)
+@click.option("--after", type=click.IntRange(min=0), default=0, help="From behind this position.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--follow", is_flag=True, help="Go on with new ones as they are committed.")
+@database_option
+@json_option
+def events(after: int, limit: int | None, follow: bool, database: Path, as_json: bool) -> None:
+    """Print the log, in order of position."""
+    with queries(database) as asked:
+        for rows in _pages(asked, after, limit, follow):
+            for event in _shown(rows):
+                print_json(event) if as_json else click.echo(_line(event))
+
+
+def _pages(
+    asked: Queries, after: int, limit: int | None, follow: bool
+) -> Iterator[list[RecordedEvent]]:
+    left = limit
+    while left is None or left > 0:
+        rows = asked.events_after(after, PAGE if left is None else min(PAGE, left))
+        if rows:
+            yield rows
+            after = rows[-1].position
+            left = None if left is None else left - len(rows)
+        elif follow:
+            time.sleep(FOLLOW_SECONDS)
+        else:
+            return
+
+
+def _replayed(
+    rows: list[RecordedEvent], at_ms: int | None, version: int | None
+) -> Reservation | None:
+    mapper = EventMapper()
+    wanted = [
+        row
+        for row in rows
+        if (at_ms is None or row.recorded_at_ms <= at_ms)
+        and (version is None or row.originator_version <= version)
+    ]
+    if version is not None and (not wanted or wanted[-1].originator_version < version):
+        fail(f"it has {len(rows)} versions", EXIT_NOT_FOUND)
+    return project(
+        None,
+        (
+            mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
+            for row in wanted
+        ),
+    )
+
+
+def _print_states(states: list[Reservation], as_json: bool) -> None:
+    if as_json:
+        for state in states:
+            print_json(render(state.name, state))
+        return
+    rows = [
+        (
+            state.name,
+            state.status,
+            instant(state.created_at_ms),
+            instant(state.expires_at_ms),
+            instant(state.expired_at_ms),
+            state.expiration_count,
+            instant(state.alarm_at_ms),
+        )
+        for state in states
+    ]
+    print_table(HEADINGS, rows)
+
+
+def _shown(rows: list[RecordedEvent]) -> list[dict]:
+    mapper = EventMapper()
+    return [
+        {"reservationId": row.originator_id.removeprefix(ID_PREFIX)} | render_event(row, mapper)
+        for row in rows
+    ]
+
+
+def _print_events(rows: list[RecordedEvent], as_json: bool) -> None:
+    events = _shown(rows)
+    if as_json:
+        for event in events:
+            print_json(event)
+        return
+    print_table(
+        EVENT_HEADINGS,
+        [
+            (e["position"], e["version"], e["event"], instant(e["recordedAt"]), _facts(e))
+            for e in events
+        ],
+    )
+
+
+def _line(event: dict) -> str:
+    return (
+        f"{event['position']:>8}  {instant(event['recordedAt'])}  {event['reservationId']}"
+        f"  {event['version']} {event['event']}  {_facts(event)}"
+    )
+
+
+def _facts(event: dict) -> str:
+    if event["data"] is None:
+        return event["problem"]
+    return ", ".join(f"{key} {instant(value)}" for key, value in event["data"].items())

@@ -1,0 +1,182 @@
+"""The log as a file: JSON Lines, documented in docs/events.md, gzip by name.
+
+The first line says what the file is and what it must add up to; each further line is
+one event, in order of position. An export is taken from one snapshot. An import is
+checked line by line while it fills a database that nobody sees, which takes the
+target's place only when everything has turned out right.
+"""
+
+import gzip
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from domain.errors import ReservationExpiryError
+from infrastructure.checksum import GENESIS, chain
+from infrastructure.errors import UndecodableEvent
+from infrastructure.event_mapper import EventMapper
+from infrastructure.files import replaced_when_done
+from infrastructure.sqlite.database import Database
+from infrastructure.sqlite.snapshot import Snapshot
+from infrastructure.verify import is_ours
+
+FORMAT = "reservation-expiry-log"
+FORMAT_VERSION = 1
+LINE_LIMIT_BYTES = 1024 * 1024
+BATCH_EVENTS = 2_000
+
+
+class ImportRefused(ReservationExpiryError):
+    """The file is not a whole and undamaged log, or must not go where it was to go."""
+
+    code = "import-refused"
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True):
+    """The first line: what the file is, how many events follow, and their digest."""
+
+    format: str
+    version: int
+    events: int
+    digest: str
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One event. `state` is its JSON text as it stands in the log."""
+
+    position: int
+    id: str
+    version: int
+    topic: str
+    recordedAt: int
+    state: str
+    checksum: str
+
+
+EventRow = tuple[int, str, int, str, bytes, int, bytes]
+Progress = Callable[[int], object]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def export_log(database: Database, target: str, progress: Progress = lambda events: None) -> int:
+    """Writes the whole log to the file `target`, or to standard output for `-`.
+
+    The file appears whole or not at all. Returns the number of events. Raises StoreError,
+    OSError if the file cannot be written, and UndecodableEvent for a state that is not
+    text.
+    """
+    with database.snapshot() as connection, _opened_for_writing(target) as out:
+        snapshot = Snapshot(connection)
+        events, digest, _ = snapshot.head()
+        out.write(_encode(Header(FORMAT, FORMAT_VERSION, events, digest.hex())) + b"\n")
+        for page in snapshot.log():
+            out.write(b"".join(map(_line, page)))
+            progress(len(page))
+    return events
+
+
+def read_log(
+    source: str, mapper: EventMapper, progress: Progress = lambda events: None
+) -> Iterator[list[EventRow]]:
+    """The events of an exported file (`-`: standard input), checked, in batches.
+
+    Raises ImportRefused, naming the line, for the first thing that is wrong: another
+    format, an unknown topic, a state that cannot be decoded, a gap, a checksum, an end
+    before the number of events or the digest of the header.
+    """
+    with _opened_for_reading(source) as lines:
+        header = _header(lines)
+        position, checksum, batch = 0, GENESIS, []
+        for number, line in enumerate(lines, start=2):
+            row = _row(line, number, position + 1, checksum, mapper)
+            position, checksum = row[0], row[-1]
+            batch.append(row)
+            if len(batch) == BATCH_EVENTS:
+                yield batch
+                progress(len(batch))
+                batch = []
+        yield batch
+        progress(len(batch))
+    if (position, checksum.hex()) != (header.events, header.digest):
+        raise ImportRefused(
+            f"the file ends after {position} events, but its first line promises "
+            f"{header.events} with digest {header.digest}"
+        )
+
+
+def _line(row: EventRow) -> bytes:
+    position, originator_id, version, topic, state, recorded_at_ms, checksum = row
+    try:
+        text = state.decode()
+    except (UnicodeDecodeError, AttributeError) as error:
+        raise UndecodableEvent(f"the event at position {position} is not text") from error
+    line = Line(position, originator_id, version, topic, recorded_at_ms, text, checksum.hex())
+    return _encode(line) + b"\n"
+
+
+_decode_line = msgspec.json.Decoder(Line).decode
+
+
+def _row(line: bytes, number: int, expected: int, previous: bytes, mapper: EventMapper) -> EventRow:
+    try:
+        found = _decode_line(line)
+        state, checksum = found.state.encode(), bytes.fromhex(found.checksum)
+        mapper.decode(found.id, found.version, found.topic, state)
+    except (msgspec.MsgspecError, ValueError, UndecodableEvent) as error:
+        raise ImportRefused(f"line {number} is not an event of ours: {error}") from error
+    if found.position != expected:
+        raise ImportRefused(f"line {number} has position {found.position}, not {expected}")
+    if not is_ours(found.id):
+        raise ImportRefused(f"line {number} has {found.id!r}, which is not an id of ours")
+    facts = (found.position, found.id, found.version, found.topic)
+    if checksum != chain(previous, *facts, found.recordedAt, state):
+        raise ImportRefused(f"line {number} (position {expected}) does not match its checksum")
+    return (*facts, state, found.recordedAt, checksum)
+
+
+def _header(lines: Iterator[bytes]) -> Header:
+    try:
+        header = msgspec.json.decode(next(lines, b""), type=Header)
+    except msgspec.MsgspecError as error:
+        raise ImportRefused(f"line 1 is not the header of an exported log: {error}") from error
+    if header.format != FORMAT or header.version != FORMAT_VERSION:
+        raise ImportRefused(
+            f"line 1 says {header.format} version {header.version}; this release reads "
+            f"{FORMAT} version {FORMAT_VERSION}"
+        )
+    return header
+
+
+@contextmanager
+def _opened_for_writing(target: str) -> Iterator[BinaryIO]:
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with replaced_when_done(Path(target)) as part, _open(part, target, "wb") as file:
+        yield file
+
+
+@contextmanager
+def _opened_for_reading(source: str) -> Iterator[Iterator[bytes]]:
+    opened = nullcontext(sys.stdin.buffer) if source == "-" else _open(Path(source), source, "rb")
+    with opened as file:
+        try:
+            yield _limited(file)
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise ImportRefused(f"{source} is not a whole gzip file: {error}") from error
+
+
+def _limited(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(LINE_LIMIT_BYTES):
+        yield line
+
+
+def _open(path: Path, name: str, mode: str) -> BinaryIO:
+    opener: Callable[..., BinaryIO] = gzip.open if name.endswith(".gz") else open
+    return opener(path, mode)

@@ -1,0 +1,79 @@
+"""`reservation-expiry` with a fault built in: kill -9 of itself at a chosen point.
+
+Runs the product's own command line after replacing methods of the store's session in
+this process; workers are forked from it, so they have the fault too. The product has no
+switch for it. Three variables, read here only:
+
+    CRASH_POINT   one of POINTS, such as "before-commit settlement"
+    CRASH_VICTIM  "server" (every process of it at once, the default) or "worker"
+    CRASH_MARKER  a file made just before the kill; while it is there nobody is killed,
+                  so that what is started next lives
+"""
+
+import os
+import signal
+from pathlib import Path
+
+from api.cli import main
+from infrastructure import alarm_state
+from infrastructure.sqlite.session import SqliteSession
+
+MOMENTS = ("before-commit", "after-commit")
+CONTENTS = {"reservation.Held": "hold", "reservation.Expired": "settlement"}
+CLAIM = "claim"
+POINTS = tuple(f"{moment} {what}" for what in ("hold", CLAIM, "settlement") for moment in MOMENTS)
+
+
+class Saboteur:
+    """Watches what each transaction writes, and strikes around its commit."""
+
+    def __init__(self, point: str, victim: str, marker: Path) -> None:
+        self._moment, self._wanted = point.split()
+        self._victim = victim
+        self._marker = marker
+        self._contents: set[str] = set()  # of the transaction under way; one writer thread
+
+    def install(self) -> None:
+        begin, append = SqliteSession.begin, SqliteSession.append
+        put_alarms, commit = SqliteSession.put_alarms, SqliteSession.commit
+
+        def noted_begin(session: SqliteSession) -> None:
+            self._contents.clear()
+            begin(session)
+
+        def noted_append(session: SqliteSession, rows: list[tuple]) -> None:
+            append(session, rows)
+            self._contents.update(CONTENTS[row[3]] for row in rows if row[3] in CONTENTS)
+
+        def noted_put_alarms(session: SqliteSession, rows: list[tuple]) -> None:
+            put_alarms(session, rows)
+            if any(alarm_state.decode(row[2]).token for row in rows):
+                self._contents.add(CLAIM)
+
+        def fatal_commit(session: SqliteSession) -> None:
+            self._strike_at("before-commit")
+            commit(session)
+            self._strike_at("after-commit")
+
+        SqliteSession.begin, SqliteSession.append = noted_begin, noted_append
+        SqliteSession.put_alarms, SqliteSession.commit = noted_put_alarms, fatal_commit
+
+    def _strike_at(self, moment: str) -> None:
+        if moment != self._moment or self._wanted not in self._contents:
+            return
+        try:
+            self._marker.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        if self._victim == "server":
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    Saboteur(
+        os.environ["CRASH_POINT"],
+        os.environ.get("CRASH_VICTIM", "server"),
+        Path(os.environ["CRASH_MARKER"]),
+    ).install()
+    main()

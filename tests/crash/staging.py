@@ -1,0 +1,117 @@
+"""What crash and process tests set a scene with: holds put straight into a file, a lock
+held from outside, a copy of what a crash left, a command run to its end.
+"""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from domain.reservation import aggregate_id
+from infrastructure.application import ReservationApplication
+from infrastructure.commands import HoldReservation
+from infrastructure.startup import prepare
+from infrastructure.unit_of_work import UnitOfWork
+from tests.support.clock import ManualClock
+from tests.support.invariants import reading
+from tests.support.server import COMMAND, free_port, wait_for
+
+LAUNCHER = [sys.executable, "-m", "tests.crash.launcher"]
+TTL_SECONDS = 60  # of holds put into a file; what matters is when they are due
+
+
+class HoldEach:
+    """Holds many reservations in one transaction, by the product's own command."""
+
+    on_tables = False
+
+    def __init__(self, names: Iterable[str], ttl_seconds: int) -> None:
+        self.aggregate_ids = [aggregate_id(name) for name in names]
+        self._ttl_seconds = ttl_seconds
+
+    def run(self, unit: UnitOfWork) -> None:
+        for reservation_id in self.aggregate_ids:
+            HoldReservation(reservation_id, self._ttl_seconds).run(unit)
+
+
+def hold_in_file(
+    path: Path, names: Iterable[str], *, due_at_ms: int, ttl_seconds: int = TTL_SECONDS
+) -> None:
+    """Holds that began `ttl_seconds` before they are due, by a clock set to that time."""
+    prepare(path)
+    application = ReservationApplication(path, ManualClock(due_at_ms - ttl_seconds * 1000))
+    application.start(alarms=False)
+    try:
+        application.writer.execute(HoldEach(names, ttl_seconds))
+    finally:
+        application.stop()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process (this one) holds BEGIN EXCLUSIVE on the file."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+        yield connection
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
+
+
+def copy_of(path: Path, folder: Path) -> Path:
+    """The file and its write-ahead log as they lie there.
+
+    Looking at the copy leaves the original's recovery to whoever opens it next.
+    """
+    folder.mkdir()
+    for suffix in ("", "-wal"):
+        source = path.with_name(path.name + suffix)
+        if source.exists():
+            shutil.copy(source, folder / source.name)
+    return folder / path.name
+
+
+def run_serve(database: Path, *options: str, port: int | None = None, **env: str):
+    """`reservation-expiry serve`, run to its end: a subprocess.CompletedProcess.
+
+    Made for what must end at once; one that serves instead is killed and fails the test.
+    """
+    where = ["--database", str(database), "--port", str(port or free_port())]
+    return subprocess.run(
+        [*COMMAND, "serve", *where, *options],
+        capture_output=True,
+        text=True,
+        timeout=15,
+        check=False,
+        env={**os.environ, **env},
+    )
+
+
+def expired_count(path: Path) -> int:
+    with reading(path) as connection:
+        return connection.execute(
+            "SELECT count(*) FROM events WHERE topic = 'reservation.Expired'"
+        ).fetchone()[0]
+
+
+def wait_for_expired(path: Path, count: int, within_seconds: float) -> None:
+    wait_for(lambda: expired_count(path) >= count, within_seconds, 0.05)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def is_running(pid: int) -> bool:
+    """Whether it lives: not gone, and not a zombie that nobody has waited for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

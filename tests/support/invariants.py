@@ -1,0 +1,163 @@
+"""What must be true of a database file whatever happened to the processes on it.
+
+Reads one snapshot of the file with its own SQL, so that it does not trust the code it
+checks; only the meaning of an event, a checksum and an alarm's state are the product's.
+Numbers in the text are those of the invariants in the design. Safe beside a live server.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from domain.reservation import ID_PREFIX, Reservation, project
+from infrastructure import alarm_state
+from infrastructure.checksum import GENESIS, chain
+from infrastructure.event_mapper import EventMapper
+
+SHOWN = 20  # problems listed in a failure; the rest are counted
+
+
+@dataclass(frozen=True)
+class Log:
+    """What the log tells, by reservation name."""
+
+    events: dict[str, list[ReservationEvent]]
+    states: dict[str, Reservation]
+
+    def topics(self, name: str) -> list[str]:
+        """["Held", "AlarmScheduled", ...] of one reservation, in order."""
+        return [type(event).__name__ for event in self.events.get(name, [])]
+
+    def counts(self) -> Counter[str]:
+        """How many events of each class there are in all."""
+        return Counter(type(event).__name__ for of in self.events.values() for event in of)
+
+
+def check_invariants(path: Path) -> Log:
+    """The log, replayed. Raises AssertionError with all that is wrong with the file."""
+    with reading(path) as connection:
+        connection.execute("BEGIN")
+        problems = list(_problems_of_the_order(connection))
+        log = read_log(connection)
+        problems += _problems_of_the_holds(log)
+        problems += _problems_of_the_read_model(connection, log)
+        problems += _problems_of_the_alarms(connection, log)
+    more = f"\n... and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    assert not problems, f"{path}:\n" + "\n".join(problems[:SHOWN]) + more
+    return log
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection that is closed afterwards."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def read_log(connection: sqlite3.Connection) -> Log:
+    rows = connection.execute(
+        "SELECT originator_id, originator_version, topic, state FROM events"
+        " ORDER BY originator_id, originator_version"
+    )
+    decode = EventMapper().decode
+    events = {
+        originator_id.removeprefix(ID_PREFIX): [decode(*row) for row in history]
+        for originator_id, history in groupby(rows, key=itemgetter(0))
+    }
+    return Log(events, {name: project(None, history) for name, history in events.items()})
+
+
+def alarms(path: Path) -> dict[str, tuple[float | None, bytes]]:
+    """{name: (next_run_time, job_state)} of every alarm row."""
+    with reading(path) as connection:
+        rows = connection.execute("SELECT id, next_run_time, job_state FROM alarms").fetchall()
+    return {row[0].removeprefix(ID_PREFIX): row[1:] for row in rows}
+
+
+def _problems_of_the_order(connection: sqlite3.Connection) -> Iterator[str]:
+    """5: positions are 1..head without a gap, versions 1..n, and the checksums chain."""
+    checksum, expected, versions = GENESIS, 0, Counter()
+    for position, aggregate, version, topic, state, recorded_at_ms, stored in connection.execute(
+        "SELECT position, originator_id, originator_version, topic, state, recorded_at_ms,"
+        " checksum FROM events ORDER BY position"
+    ):
+        expected += 1
+        versions[aggregate] += 1
+        if position != expected:
+            yield f"position {position} where {expected} should be"
+            expected = position
+        if version != versions[aggregate]:
+            yield f"{aggregate} version {version} where {versions[aggregate]} should be"
+        right = chain(checksum, position, aggregate, version, topic, recorded_at_ms, state)
+        if stored != right:
+            yield f"the checksum at position {position} does not follow"
+        checksum = stored
+    head, head_checksum, projected = connection.execute(
+        "SELECT position, checksum, projected_position FROM log_head"
+    ).fetchone()
+    if head != expected or head_checksum != checksum:
+        yield f"the head says {head}, the log ends at {expected} (or its checksum differs)"
+    if projected != head:
+        yield f"the projections stand at {projected}, the log at {head}"
+
+
+def _problems_of_the_holds(log: Log) -> Iterator[str]:
+    """1: a hold ends at most once, and 2: not before its time."""
+    for name, history in log.events.items():
+        held: Held | None = None
+        ended = False
+        for event in history:
+            if type(event) is Held:
+                held, ended = event, False
+            elif type(event) is Expired:
+                if held is None or ended:
+                    yield f"{name} version {event.originator_version} ends no open hold"
+                elif event.expired_at_ms < held.expires_at_ms:
+                    yield f"{name} expired {held.expires_at_ms - event.expired_at_ms} ms early"
+                ended = True
+
+
+def _problems_of_the_read_model(connection: sqlite3.Connection, log: Log) -> Iterator[str]:
+    """4: the read model is what replaying the log gives, row for row."""
+    rows = connection.execute(
+        "SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,"
+        " expiration_count, alarm_at_ms FROM reservations"
+    )
+    found = {row[0]: Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows}
+    for name in sorted(found.keys() | log.states.keys()):
+        if found.get(name) != log.states.get(name):
+            yield f"{name}: the row is {found.get(name)}, the log says {log.states.get(name)}"
+
+
+def _problems_of_the_alarms(connection: sqlite3.Connection, log: Log) -> Iterator[str]:
+    """3: an open hold has one alarm, for its last AlarmScheduled; no other has any.
+
+    That there is not a second one is the primary key's doing.
+    """
+    rows = connection.execute("SELECT id, job_state FROM alarms")
+    found = {row[0].removeprefix(ID_PREFIX): alarm_state.decode(row[1]) for row in rows}
+    for name in sorted(found.keys() | log.events.keys()):
+        right = _scheduled_time_ms(log.events.get(name, []))
+        alarm = found.get(name)
+        at = None if alarm is None else alarm.scheduled_time
+        if at != right:
+            yield f"{name}: its alarm is for {at}, the log says {right}"
+
+
+def _scheduled_time_ms(history: list[ReservationEvent]) -> int | None:
+    scheduled = None
+    for event in history:
+        if type(event) is AlarmScheduled:
+            scheduled = event.scheduled_time_ms
+        elif type(event) is Expired:
+            scheduled = None
+    return scheduled
