@@ -3,16 +3,21 @@
 What each request answers was recorded from the real runtime (tests/contract/), and is
 kept byte for byte, the order of the checks included: path and id (400), then for POST
 the body (400), its field (400), then the method (405).
+
+The answers know nothing of Flask, so that its routes and the shortcut in front of it
+(`hot_path.py`) give the same ones.
 """
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 from flask import Flask, Response, request
 from werkzeug.routing import BaseConverter, Rule
 
-from api.bodies import json_response, read_body
+from api.bodies import read_body
 from api.js_json import MAX_SAFE_INTEGER, NotJson, as_integer, is_truthy, parse
-from domain.reservation import MAX_TTL_SECONDS, MIN_TTL_SECONDS, Reservation
+from domain.reservation import MAX_TTL_SECONDS, MIN_TTL_SECONDS, NAME_PATTERN, Reservation
 from infrastructure.application import ReservationApplication
 
 SERVICE = {"service": "reservation-expiry"}
@@ -23,49 +28,65 @@ BAD_NOW = "now must be a positive integer timestamp."
 BAD_METHOD = "Method not allowed."
 
 
-class NameConverter(BaseConverter):
-    """Matches reservation ids in a path, and nothing else."""
+Answer = tuple[int, bytes]
+"""(status, compact JSON)"""
 
-    regex = "[a-z0-9][a-z0-9-]{1,38}[a-z0-9]"
+_encode = msgspec.json.Encoder().encode
 
 
 class BadRequest(Exception):
     """The contract's 400, with its sentence."""
 
 
-def add_contract_routes(
-    app: Flask, application: ReservationApplication, *, replay_route: bool
-) -> None:
-    """Adds the routes, for any method: the views answer the wrong ones themselves."""
-    views = ContractViews(application)
-    app.url_map.converters["name"] = NameConverter
-    _route(app, "/", "service", lambda: json_response(SERVICE))
-    _route(app, "/reservations/<name:name>", "reservation", views.reservation)
-    if replay_route:
-        _route(app, "/reservations/<name:name>/replay-alarm", "replay", views.replay)
-    app.register_error_handler(404, lambda _: _refusal(BAD_ID, 400))
-    app.register_error_handler(BadRequest, lambda error: _refusal(str(error), 400))
+class Contract:
+    """Answers each route for any method. `environ` is WSGI's.
 
+    Raises StoreError if the database does not answer, and RequestEntityTooLarge.
+    """
 
-class ContractViews:
     def __init__(self, application: ReservationApplication) -> None:
         self._application = application
 
-    def reservation(self, name: str) -> Response:
-        method = request.environ["REQUEST_METHOD"]
-        if method == "GET":
-            return json_response(render(name, self._application.get(name)))
-        if method == "POST":
-            ttl_seconds = _field("ttlSeconds", MIN_TTL_SECONDS, MAX_TTL_SECONDS, BAD_TTL)
-            return json_response(render(name, self._application.hold(name, ttl_seconds)), 201)
-        return _refusal(BAD_METHOD, 405)
+    def service(self, environ: dict[str, Any]) -> Answer:
+        return 200, _encode(SERVICE)
 
-    def replay(self, name: str) -> Response:
-        if request.environ["REQUEST_METHOD"] != "POST":
-            return _refusal(BAD_METHOD, 405)
-        now_ms = _field("now", 1, MAX_SAFE_INTEGER, BAD_NOW)
+    def reservation(self, environ: dict[str, Any], name: str) -> Answer:
+        method = environ["REQUEST_METHOD"]
+        if method == "GET":
+            return 200, _encode(render(name, self._application.get(name)))
+        if method != "POST":
+            return refusal(405, BAD_METHOD)
+        try:
+            ttl_seconds = _field(environ, "ttlSeconds", MIN_TTL_SECONDS, MAX_TTL_SECONDS, BAD_TTL)
+        except BadRequest as error:
+            return refusal(400, str(error))
+        return 201, _encode(render(name, self._application.hold(name, ttl_seconds)))
+
+    def replay(self, environ: dict[str, Any], name: str) -> Answer:
+        if environ["REQUEST_METHOD"] != "POST":
+            return refusal(405, BAD_METHOD)
+        try:
+            now_ms = _field(environ, "now", 1, MAX_SAFE_INTEGER, BAD_NOW)
+        except BadRequest as error:
+            return refusal(400, str(error))
         state, changed = self._application.expire(name, now_ms)
-        return json_response({**render(name, state), "changed": changed})
+        return 200, _encode({**render(name, state), "changed": changed})
+
+
+class NameConverter(BaseConverter):
+    """Matches reservation ids in a path, and nothing else."""
+
+    regex = NAME_PATTERN
+
+
+def add_contract_routes(app: Flask, contract: Contract, *, replay_route: bool) -> None:
+    """Adds the routes, for any method. What no route matches is the contract's bad id."""
+    app.url_map.converters["name"] = NameConverter
+    _route(app, "/", "service", contract.service)
+    _route(app, "/reservations/<name:name>", "reservation", contract.reservation)
+    if replay_route:
+        _route(app, "/reservations/<name:name>/replay-alarm", "replay", contract.replay)
+    app.register_error_handler(404, lambda _: _response(refusal(400, BAD_ID)))
 
 
 def render(name: str, state: Reservation | None) -> dict[str, object]:
@@ -83,10 +104,14 @@ def render(name: str, state: Reservation | None) -> dict[str, object]:
     }
 
 
-def _field(key: str, low: int, high: int, sentence: str) -> int:
+def refusal(status: int, sentence: str) -> Answer:
+    return status, _encode({"error": sentence})
+
+
+def _field(environ: dict[str, Any], key: str, low: int, high: int, sentence: str) -> int:
     """The integer at `key` of the request's body. Raises BadRequest."""
     try:
-        body = parse(read_body(request.environ))
+        body = parse(read_body(environ))
     except NotJson:
         raise BadRequest(BAD_BODY) from None
     if not is_truthy(body):
@@ -97,10 +122,11 @@ def _field(key: str, low: int, high: int, sentence: str) -> int:
     return value
 
 
-def _refusal(sentence: str, status: int) -> Response:
-    return json_response({"error": sentence}, status)
+def _response(answer: Answer) -> Response:
+    status, body = answer
+    return Response(body, status, content_type="application/json")
 
 
-def _route(app: Flask, path: str, endpoint: str, view: Callable[..., Response]) -> None:
+def _route(app: Flask, path: str, endpoint: str, answer: Callable[..., Answer]) -> None:
     app.url_map.add(Rule(path, endpoint=endpoint))  # no methods: any
-    app.view_functions[endpoint] = view
+    app.view_functions[endpoint] = lambda **names: _response(answer(request.environ, **names))

@@ -4,6 +4,7 @@ One table gives each of our errors its status; a test checks that none is missin
 `code` is stable and meant for programs, `detail` is a sentence for people.
 """
 
+import logging
 from http import HTTPStatus
 
 import msgspec
@@ -12,8 +13,11 @@ from flask import Response
 from domain import errors as domain
 from domain.errors import ReservationExpiryError
 from infrastructure import errors as store
+from infrastructure.settings import BODY_LIMIT_BYTES
 
 RETRY_AFTER_SECONDS = 1
+
+logger = logging.getLogger(__name__)
 
 STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.DomainError: HTTPStatus.CONFLICT,
@@ -61,6 +65,22 @@ def problem(status: HTTPStatus, code: str, detail: str, **members: object) -> Re
 def problem_of(error: ReservationExpiryError) -> Response:
     """The problem document for one of our errors."""
     return problem(STATUS_OF[type(error)], error.code, _sentence(str(error)))
+
+
+def too_large() -> Response:
+    """The problem document for a body over the limit."""
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return problem(status, "body-too-large", f"A body may have at most {BODY_LIMIT_BYTES} bytes.")
+
+
+def unexpected(error: Exception) -> Response:
+    """The problem document for a fault of ours; the log has the rest."""
+    logger.error("a request failed unexpectedly", exc_info=error)
+    return problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "internal-error",
+        "Something unforeseen went wrong; the server's log says what.",
+    )
 
 
 def _sentence(text: str) -> str:

@@ -18,7 +18,8 @@ MAX_TTL_SECONDS = 3600
 MAX_NOW_MS = 2**53 - 1  # the largest integer that a JSON number carries exactly
 
 ID_PREFIX = "reservation/"
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,38}[a-z0-9]")
+NAME_PATTERN = "[a-z0-9][a-z0-9-]{1,38}[a-z0-9]"
+_NAME = re.compile(NAME_PATTERN)
 
 Status = Literal["held", "expired"]
 

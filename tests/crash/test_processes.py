@@ -1,0 +1,345 @@
+"""Several processes on one file, a lock held from outside, a burst; and how it ends.
+
+Real servers in processes of their own. The numbers in the test names are those of the
+list of faults; what has none is about starting and stopping.
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from infrastructure.startup import prepare
+from tests.crash.staging import (
+    expired_count,
+    hold_in_file,
+    locked,
+    now_ms,
+    run_serve,
+    wait_for_expired,
+)
+from tests.support.invariants import check_invariants
+from tests.support.server import Answer, Server, free_port, wait_for
+
+pytestmark = pytest.mark.real_time
+
+HELD_AND_EXPIRED = ["Held", "AlarmScheduled", "Expired"]
+NEWER_SCHEMA = 99
+MEMORY_GROWTH_LIMIT_KIB = 50 * 1024
+
+
+def test_f7_four_processes_on_one_file_expire_1000_holds_once_each(make_server):
+    servers = [make_server("--workers", "2") for _ in range(2)]
+    for server in servers:
+        server.start()
+    workers = [server.worker_pids() for server in servers]
+    names = [f"seat-{number}" for number in range(1_000)]
+
+    with ThreadPoolExecutor(16) as pool:
+        shares = [(servers[share % 2], names[share::16]) for share in range(16)]
+        statuses = Counter(sum(pool.map(lambda share: hold_all(*share), shares), []))
+    assert statuses == {201: 1_000}
+
+    wait_for_expired(servers[0].database, 1_000, 15)
+    for server in servers:
+        answers = [server.get("/readyz") for _ in range(20)]  # each reaches either worker
+        assert {answer.status for answer in answers} == {200}, answers
+    assert [server.worker_pids() for server in servers] == workers
+    log = check_invariants(servers[0].database)
+    assert log.counts() == {"Held": 1_000, "AlarmScheduled": 1_000, "Expired": 1_000}
+    assert all(log.topics(name) == HELD_AND_EXPIRED for name in names)
+    lines = servers[0].alarm_lines() + servers[1].alarm_lines()
+    told = Counter(line["reservationId"] for line in lines if line["outcome"] == "ok")
+    assert told == dict.fromkeys(names, 1)
+
+
+def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_nothing(make_server):
+    due = [f"due-{number}" for number in range(50)]
+    server = make_server("--workers", "2")
+    hold_in_file(server.database, due, due_at_ms=now_ms() + 4_000)
+    server.start()
+    workers = server.worker_pids()
+    holds: dict[str, Answer] = {}
+    readiness: list[tuple[float, float, int]] = []  # (since the lock, took, status)
+    reads: list[tuple[float, int]] = []
+
+    def hold(number: int) -> None:
+        time.sleep(number * 0.5)
+        holds[f"hold-{number}"] = server.post(f"/reservations/hold-{number}", {"ttlSeconds": 3600})
+
+    with ThreadPoolExecutor(12) as pool:
+        with locked(server.database):
+            began = time.monotonic()
+            pending = [pool.submit(hold, number) for number in range(12)]
+            while (since := time.monotonic() - began) < 8:
+                took, answer = timed(lambda: server.get("/readyz"))
+                readiness.append((since, took, answer.status))
+                took, answer = timed(lambda: server.get("/reservations/due-1"))
+                assert answer.json()["status"] == "held"
+                reads.append((took, answer.status))
+                time.sleep(0.1)
+            told_meanwhile = len(holds)
+    for future in pending:
+        future.result()
+
+    wait_for_expired(server.database, len(due), 5)
+    assert server.worker_pids() == workers
+    assert max(took for _, took, _ in readiness) < 1
+    assert {status for since, _, status in readiness if since > 3.5} == {503}
+    assert max(took for took, _ in reads) < 1
+    assert {status for _, status in reads} == {200}
+    assert 0 < told_meanwhile < len(holds)
+    assert {answer.status for answer in holds.values()} == {201, 503}
+    for answer in holds.values():
+        assert answer.status == 201 or int(answer.headers["retry-after"]) >= 1
+    wait_for(lambda: {server.get("/readyz").status for _ in range(10)} == {200}, 3)
+    log = check_invariants(server.database)
+    assert all(log.topics(name) == HELD_AND_EXPIRED for name in due)
+    kept = {name for name, answer in holds.items() if answer.status == 201}
+    assert log.events.keys() == {*due, *kept}
+
+
+def test_f17_ten_thousand_holds_due_in_one_second_expire_in_flat_memory_beside_requests(
+    make_server,
+):
+    names = [f"mass-{number}" for number in range(10_000)]
+    server = make_server()
+    hold_in_file(server.database, names, due_at_ms=now_ms() + 3_500)
+    server.start()
+    (worker,) = server.worker_pids()
+    server.hold("warm-up", 3600)
+    before_kib = peak_kib = resident_kib(worker)
+
+    with in_the_background(lambda: use(server)) as statuses:
+        deadline = time.monotonic() + 20
+        while not (done := all_expired(server, len(names))) and time.monotonic() < deadline:
+            peak_kib = max(peak_kib, resident_kib(worker))
+            time.sleep(0.02)
+        time.sleep(0.5)
+    peak_kib = max(peak_kib, resident_kib(worker))
+
+    assert done
+    assert statuses.keys() == {200, 201}
+    assert statuses[201] >= 20
+    assert peak_kib - before_kib < MEMORY_GROWTH_LIMIT_KIB
+    assert server.worker_pids() == [worker]
+    log = check_invariants(server.database)
+    assert all(log.topics(name) == HELD_AND_EXPIRED for name in names)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_as_a_terminal_sends_it_to_all_processes_ends_with_0(make_server, workers):
+    server = make_server("--workers", workers).start()
+    server.hold("seat-1", 3600)
+
+    os.killpg(server.process.pid, signal.SIGINT)
+
+    assert server.process.wait(10) == 0
+    assert "Traceback" not in server.err.read_text()
+    assert check_invariants(server.database).topics("seat-1") == ["Held", "AlarmScheduled"]
+
+
+def a_parent_that_is_a_file(folder: Path) -> Path:
+    (folder / "file").write_text("not a folder")
+    return folder / "file" / "reservations.db"
+
+
+def a_folder_that_takes_no_files(folder: Path) -> Path:
+    return Path("/proc/self/reservations.db")  # refused to root as well
+
+
+def a_text_file(folder: Path) -> Path:
+    path = folder / "notes.txt"
+    path.write_text("dear diary " * 1_000)
+    return path
+
+
+def a_database_of_another_program(folder: Path) -> Path:
+    path = folder / "other.db"
+    alter(path, "CREATE TABLE people (name TEXT)")
+    return path
+
+
+def a_newer_schema(folder: Path) -> Path:
+    path = folder / "newer.db"
+    prepare(path)
+    alter(path, f"PRAGMA user_version = {NEWER_SCHEMA}")
+    return path
+
+
+def a_log_without_its_end(folder: Path) -> Path:
+    path = folder / "damaged.db"
+    hold_in_file(path, ["seat-1", "seat-2"], due_at_ms=now_ms() + 60_000)
+    alter(path, "DELETE FROM events WHERE position > 2")
+    return path
+
+
+UNUSABLE = [
+    a_parent_that_is_a_file,
+    a_folder_that_takes_no_files,
+    a_text_file,
+    a_database_of_another_program,
+    a_newer_schema,
+    a_log_without_its_end,
+]
+
+
+@pytest.mark.parametrize("options", [[], ["--check"]], ids=["serve", "check"])
+@pytest.mark.parametrize("make", UNUSABLE, ids=lambda make: make.__name__)
+def test_a_database_that_must_not_be_used_is_refused_with_a_sentence_and_left_alone(
+    tmp_path, make, options
+):
+    path = make(tmp_path)
+    before = contents(tmp_path)
+
+    ended = run_serve(path, *options)
+
+    assert ended.returncode == 3
+    assert ended.stdout == ""
+    assert is_one_sentence(ended.stderr)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("port", ["0", "-1", "65536", "http", ""])
+def test_a_port_that_is_none_is_refused_as_a_usage_error(tmp_path, port):
+    ended = run_serve(tmp_path / "reservations.db", "--port", port)
+
+    assert ended.returncode == 2
+    assert "--port" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert contents(tmp_path) == {}
+
+
+def test_check_says_that_a_database_will_be_made_and_makes_none(tmp_path):
+    port = free_port()
+
+    ended = run_serve(tmp_path / "reservations.db", "--check", port=port)
+
+    assert ended.returncode == 0
+    assert "will be made" in ended.stdout
+    assert contents(tmp_path) == {}
+    assert not is_listening(port)
+
+
+def test_check_says_that_a_good_database_is_ready_and_changes_nothing(tmp_path):
+    path = tmp_path / "reservations.db"
+    hold_in_file(path, ["overdue"], due_at_ms=now_ms() - 1_000)
+    before = contents(tmp_path)
+    port = free_port()
+
+    ended = run_serve(path, "--check", port=port)
+
+    assert ended.returncode == 0
+    assert "ready" in ended.stdout
+    assert contents(tmp_path) == before
+    assert not is_listening(port)
+
+
+def test_check_says_that_lost_alarms_will_be_rebuilt_and_rebuilds_none(tmp_path):
+    path = tmp_path / "reservations.db"
+    hold_in_file(path, ["overdue"], due_at_ms=now_ms() - 1_000)
+    alter(path, "DELETE FROM alarms")
+    before = contents(tmp_path)
+
+    ended = run_serve(path, "--check")
+
+    assert ended.returncode == 0
+    assert "rebuilt" in ended.stdout
+    assert contents(tmp_path) == before
+
+
+def hold_all(server: Server, names: list[str]) -> list[int]:
+    """Holds them for 5 s over one connection that is kept. The statuses."""
+    statuses = []
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    for name in names:
+        connection.request("POST", f"/reservations/{name}", json.dumps({"ttlSeconds": 5}))
+        response = connection.getresponse()
+        response.read()
+        statuses.append(response.status)
+    connection.close()
+    return statuses
+
+
+def use(server: Server) -> Iterator[int]:
+    """Reads and creates, for ever. The status of each answer."""
+    number = 0
+    while True:
+        number += 1
+        yield server.get(f"/reservations/mass-{number}").status
+        yield server.get("/reservations?limit=10").status
+        yield server.post(f"/reservations/new-{number}", {"ttlSeconds": 3600}).status
+
+
+@contextmanager
+def in_the_background(make: Callable[[], Iterator[int]]) -> Iterator[Counter[int]]:
+    """Counts what the iterator yields until the block ends. Its error is the test's."""
+    counted: Counter[int] = Counter()
+    stopping = threading.Event()
+
+    def run() -> None:
+        for status in make():
+            counted[status] += 1
+            if stopping.is_set():
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run)
+        try:
+            yield counted
+        finally:
+            stopping.set()
+        future.result()
+
+
+def timed(call: Callable[[], Answer]) -> tuple[float, Answer]:
+    began = time.monotonic()
+    answer = call()
+    return time.monotonic() - began, answer
+
+
+def all_expired(server: Server, count: int) -> bool:
+    return expired_count(server.database) >= count
+
+
+def resident_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def is_one_sentence(text: str) -> bool:
+    return (
+        text.startswith("reservation-expiry: ")
+        and text.count("\n") == 1
+        and "Traceback" not in text
+    )
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def alter(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(statement)
+    connection.close()
