@@ -12,7 +12,7 @@ export RESERVATION_DATABASE ?= $(or $(DATABASE),data/reservations.db)
 export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format contract lock clean
+.PHONY: help install run test lint format contract docs lock lab verify rebuild replay clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,9 +43,24 @@ format: install ## put everything into the one format
 contract: install ## replay the recorded HTTP contract against a fresh server
 	$(BIN)/python -m pytest tests/contract $(TEST_ARGS)
 
+docs: install ## write docs/cli.md from the commands' help
+	$(BIN)/python -m docs.make_cli_reference
+
 lock: install ## pin all dependencies anew, with hashes
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg --extra dev -o requirements-dev.lock
+
+lab: install ## walk the lab on a scratch database and show the evidence
+	$(BIN)/python -m lab.walk
+
+verify: install ## check the log and all that is projected from it
+	$(BIN)/reservation-expiry log verify
+
+rebuild: install ## make read model and alarms follow from the log again
+	$(BIN)/reservation-expiry log rebuild
+
+replay: install ## take NAME's expiry path at NOW (Unix ms) twice
+	$(BIN)/reservation-expiry log replay "$(NAME)" --now "$(NOW)" --times 2
 
 clean: ## remove what was built and installed; never the data
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

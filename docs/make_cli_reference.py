@@ -1,0 +1,66 @@
+"""Writes docs/cli.md from the commands' own help, so that it cannot lie.
+
+`make docs` runs it; a test holds the file against `reference()`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from api.cli import main
+
+WIDTH = 100
+HERE = Path(__file__).parent
+
+INTRODUCTION = """\
+# Command line
+
+Made from the commands' own `--help` by `make docs`.
+
+Every command that takes `--database` works on the file beside a running server. Times are
+ISO 8601, a time of today, or Unix milliseconds, and UTC unless an offset is given. `--json`
+prints JSON, one document a line. Results go to standard output, everything else to standard
+error.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | `log verify` found differences |
+| 2 | wrong usage: an unknown option, a value out of range |
+| 3 | the database or file cannot be used: not there, foreign, newer, damaged, in use, not writable |
+| 4 | `serve` cannot listen on the address |
+| 5 | no such reservation or alarm |
+
+Shell completion: put `eval "$(_RESERVATION_EXPIRY_COMPLETE=bash_source reservation-expiry)"`
+into `~/.bashrc` (`zsh_source` and `fish_source` for the others).
+"""
+
+
+def reference() -> str:
+    """The whole document."""
+    sections = (f"## {path}\n\n```\n{text}\n```\n" for path, text in _helps(main, "", None))
+    return INTRODUCTION + "\n" + "\n".join(sections)
+
+
+def _helps(
+    command: click.Command, path: str, parent: click.Context | None
+) -> Iterator[tuple[str, str]]:
+    name = "reservation-expiry" if parent is None else command.name
+    path = f"{path} {name}".strip()
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        help_option_names=["-h", "--help"],
+    )
+    yield path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            yield from _helps(command.commands[child], path, context)
+
+
+if __name__ == "__main__":
+    (HERE / "cli.md").write_text(reference())

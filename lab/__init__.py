@@ -1,0 +1,1 @@
+"""The lab: a durable alarm's promise, shown step by step on a real server (`make lab`)."""
