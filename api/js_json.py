@@ -74,57 +74,49 @@ def _read_deep(text: str) -> object:
     read as the one item of an array, so that its top is not a special case.
     """
     text += "]"
+    end, at, expected = len(text), 0, _ITEM
     document: list = []
     holder, closer, outer = document, "]", [None]  # None: nothing encloses the document.
-    expected, at = _ITEM, 0
-    while holder is not None:
+    while 0 < len(outer) <= end - at:  # More cannot be open than the rest of the text can close.
         char = text[at]
         if char in _SPACE:
             at = _skip_space(text, at).end()
         elif char == closer and expected is not _ITEM:
             at += 1
             holder = outer.pop()
-            closer = _CLOSERS.get(type(holder))
+            closer = "]" if type(holder) is list else "}"
             expected = _COMMA_OR_CLOSER
         elif expected is _COMMA_OR_CLOSER:
-            if char != ",":
-                raise ValueError("two values without a comma")
-            at += 1
+            at = text.index(",", at, at + 1) + 1
             expected = _ITEM
         else:
+            if closer == "}":
+                key, at = _read_key(text, at)
+                char = text[at]
+            is_container = char in "[{"
+            if is_container:
+                value, at = [] if char == "[" else {}, at + 1
+            else:
+                value, at = _read_scalar(text, at)
             if closer == "]":
-                value, at = _read_value(text, at)
                 holder.append(value)
             else:
-                key, at = _read_key(text, at)
-                value, at = _read_value(text, at)
                 holder[key] = value
             expected = _COMMA_OR_CLOSER
-            if type(value) in _CLOSERS:
+            if is_container:
                 outer.append(holder)
-                holder, closer = value, _CLOSERS[type(value)]
+                holder, closer = value, "]" if char == "[" else "}"
                 expected = _ITEM_OR_CLOSER
-                if len(outer) > len(text) - at:  # Told early, or 16 MiB of "[" take 1.4 GB.
-                    raise ValueError("more is open than the rest of the text can close")
-    if at != len(text) or len(document) != 1:
-        raise ValueError("more than one value")
+    if outer or at != end or len(document) != 1:
+        raise ValueError("not one whole value")
     return document[0]
-
-
-def _read_value(text: str, at: int) -> tuple[object, int]:
-    """Return the scalar or the new, empty container that begins at `at`, and where to go on."""
-    if text[at] == "[":
-        return [], at + 1
-    if text[at] == "{":
-        return {}, at + 1
-    return _DECODER.scan_once(text, at)
 
 
 def _read_key(text: str, at: int) -> tuple[str, int]:
     """Return the key that begins at `at`, and where its value begins."""
     if text[at] != '"':
         raise ValueError("a key is not a string")
-    key, at = _DECODER.scan_once(text, at)
+    key, at = _read_scalar(text, at)
     colon = _match_colon(text, at)
     if colon is None:
         raise ValueError("a key without a colon")
@@ -141,7 +133,7 @@ _UNREADABLE = (ValueError, StopIteration, IndexError)
 _FAST = msgspec.json.Decoder()
 # Every number becomes a double, as in JavaScript; int() would refuse more than 4300 digits.
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant)
-_CLOSERS = {list: "]", dict: "}"}
+_read_scalar = _DECODER.scan_once
 _ITEM, _ITEM_OR_CLOSER, _COMMA_OR_CLOSER = range(3)
 _SPACE = " \t\n\r"
 _skip_space = re.compile(rf"[{_SPACE}]*").match

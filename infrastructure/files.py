@@ -16,6 +16,10 @@ def replaced_when_done(target: Path) -> Iterator[Path]:
     """
     part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
     try:
+        part.touch()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
+    try:
         yield part
         sync(part)
         os.replace(part, target)

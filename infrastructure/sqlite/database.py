@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from infrastructure.errors import (
+    ForeignDatabase,
     ForkedProcess,
     StoreBusy,
     StoreError,
@@ -65,6 +66,8 @@ class Database:
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
         except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                raise ForeignDatabase(f"{self.path} is not a SQLite database") from error
             raise translate(error) from error
         return connection
 

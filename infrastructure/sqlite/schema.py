@@ -130,14 +130,9 @@ def make_folder(path: Path) -> None:
 
 def _refuse_what_is_not_ours(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     """The schema version of the file; 0 if it is new and empty."""
-    try:
-        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
-            raise ForeignDatabase(f"{path} is not a SQLite database") from error
-        raise
+    application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if application_id != APPLICATION_ID and (tables or application_id):
         raise ForeignDatabase(f"{path} is a SQLite database, but not one of reservation-expiry")
     if version > newest:
