@@ -1,0 +1,80 @@
+"""The documents are true: what they show is run, what they name is there."""
+
+import json
+import re
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]
+
+
+def document(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "N", text)
+
+
+@pytest.mark.real_time
+def test_the_readmes_curl_session_prints_what_it_says(make_server) -> None:
+    (session,) = re.findall(r"```console\n(.*?)```", document("README.md"), re.DOTALL)
+    server = make_server().start()
+    for command, expected in re.findall(r"\$ (.*)\n([^$].*)\n", session):
+        command = command.replace("localhost:8787", f"127.0.0.1:{server.port}")
+        printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout
+        assert without_numbers(printed) == without_numbers(expected)
+
+
+def test_the_readmes_make_targets_are_there() -> None:
+    makefile = document("Makefile")
+    for target in re.findall(r"^make (\w+)", document("README.md"), re.MULTILINE):
+        assert re.search(rf"^{target}:.*## ", makefile, re.MULTILINE), target
+
+
+def test_make_lists_every_target_with_a_line() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", document("Makefile"), re.MULTILINE))
+    listed = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True).stdout
+    assert targets == set(re.findall(r"^  make ([a-z-]+) ", listed, re.MULTILINE))
+
+
+def test_ci_runs_what_the_readme_tells_a_newcomer() -> None:
+    assert "make test" in document(".ci/run")
+
+
+@pytest.mark.parametrize("event_type", EVENT_TYPES, ids=lambda t: t.topic)
+def test_the_events_page_describes(event_type: EventType) -> None:
+    page = document("docs/events.md")
+    section = page.split(f"## {event_type.topic}\n")[1].split("\n## ")[0]
+    (example,) = re.findall(r"```json\n(.*?)\n```", section, re.DOTALL)
+    event = EventMapper().decode("reservation/abc", 1, event_type.topic, example.encode())
+    own_fields = [f.name for f in fields(event)][2:]
+    assert list(json.loads(example)) == own_fields
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == own_fields
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_leads_somewhere_in(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_every_test_that_the_guarantees_name_is_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", document("docs/guarantees.md"))
+    assert named
+    for path, name in named:
+        source = document(path)
+        assert name == "" or f"def {name}(" in source or f"class {name}" in source, (path, name)
+
+
+def test_every_module_that_the_architecture_names_is_there() -> None:
+    for path in re.findall(r"\b((?:api|domain|infrastructure)/[\w/]+\.py)", document(
+        "docs/architecture.md"
+    )):
+        assert (ROOT / path).exists(), path
