@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from flask import Response
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
 from infrastructure.settings import BODY_LIMIT_BYTES
 
@@ -14,9 +14,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read_body(environ: dict[str, Any]) -> bytes:
-    """The whole body. Raises RequestEntityTooLarge without reading past the limit.
+    """The whole body.
 
-    A declared length is refused before anything is read; a chunked body as soon as it
+    Raises RequestEntityTooLarge without reading past the limit, and ClientDisconnected if
+    fewer bytes came than were declared. A declared length is refused before anything is read; a chunked body as soon as it
     grows too long. (Werkzeug's own limit lets a chunked body through, cut off.)
     """
     declared = environ.get("CONTENT_LENGTH", "")
@@ -28,6 +29,8 @@ def read_body(environ: dict[str, Any]) -> bytes:
         length += len(part)
         if length > BODY_LIMIT_BYTES:
             raise RequestEntityTooLarge
+    if declared.isdigit() and length < int(declared):
+        raise ClientDisconnected
     return b"".join(parts)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from flask import Flask, Response, request
+from werkzeug.exceptions import ClientDisconnected
 from werkzeug.routing import BaseConverter, Rule
 
 from api.bodies import read_body
@@ -112,7 +113,7 @@ def _field(environ: dict[str, Any], key: str, low: int, high: int, sentence: str
     """The integer at `key` of the request's body. Raises BadRequest."""
     try:
         body = parse(read_body(environ))
-    except NotJson:
+    except (NotJson, ClientDisconnected):
         raise BadRequest(BAD_BODY) from None
     if not is_truthy(body):
         raise BadRequest(BAD_BODY)

@@ -35,7 +35,8 @@ class NormalisedPaths:
         path = environ["PATH_INFO"]
         if "/." in path or "\\" in path:
             path = environ["PATH_INFO"] = normalise(path)
-        if path.startswith("//"):
-            # Werkzeug would drop an empty first segment; kept as this, it matches no route.
+        if path.startswith("//") or not path.startswith("/"):
+            # Werkzeug would drop an empty first segment, or redirect where there is no path
+            # at all (CONNECT, OPTIONS *). Kept as this, it matches no route.
             environ["PATH_INFO"] = "/%2F" + path[1:]
         return self._app(environ, start_response)

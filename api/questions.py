@@ -15,7 +15,7 @@ from flask import Flask, Response, request
 from api.bodies import json_response
 from api.contract import render
 from api.problems import problem
-from domain.reservation import ID_PREFIX, aggregate_id
+from domain.reservation import ID_PREFIX, aggregate_id, is_name
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
@@ -33,11 +33,13 @@ class InvalidParameter(Exception):
 
 def add_question_routes(app: Flask, application: ReservationApplication) -> None:
     views = QuestionViews(application)
-    app.add_url_rule("/healthz", view_func=views.healthz)
-    app.add_url_rule("/readyz", view_func=views.readyz)
-    app.add_url_rule("/reservations", view_func=views.reservations)
-    app.add_url_rule("/reservations/<name:name>/events", view_func=views.history)
-    app.add_url_rule("/events", view_func=views.events)
+    app.add_url_rule("/healthz", view_func=views.healthz, provide_automatic_options=False)
+    app.add_url_rule("/readyz", view_func=views.readyz, provide_automatic_options=False)
+    app.add_url_rule("/reservations", view_func=views.reservations, provide_automatic_options=False)
+    app.add_url_rule(
+        "/reservations/<name:name>/events", view_func=views.history, provide_automatic_options=False
+    )
+    app.add_url_rule("/events", view_func=views.events, provide_automatic_options=False)
     app.register_error_handler(
         InvalidParameter,
         lambda error: problem(HTTPStatus.BAD_REQUEST, "invalid-parameter", str(error)),
@@ -160,11 +162,16 @@ def _matching(name: str, pattern: str, allowed: str) -> str:
 
 
 def _cursor(name: str) -> str:
-    text = request.args.get(name, "")
+    text = request.args.get(name)
+    if text is None:
+        return ""
     try:
-        return base64.urlsafe_b64decode(text.encode("ascii")).decode("ascii")
-    except (UnicodeError, binascii.Error):
-        raise InvalidParameter(f"{name} must be a nextCursor of an earlier answer.") from None
+        after = base64.b64decode(text, altchars=b"-_", validate=True).decode("ascii")
+    except (ValueError, binascii.Error):  # UnicodeError is a ValueError
+        after = ""
+    if not is_name(after):
+        raise InvalidParameter(f"{name} must be a nextCursor of an earlier answer.")
+    return after
 
 
 def _encode_cursor(name: str) -> str:

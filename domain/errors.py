@@ -2,7 +2,8 @@
 
 An error's name says what is so. `code` is stable and machine-readable: clients may
 switch on it, and the HTTP door finds its status by it. The infrastructure room adds
-its own branch (`infrastructure/errors.py`); nothing else derives from the root.
+its own branches (`infrastructure/errors.py`), and what only a command line can meet is
+defined where it is raised.
 """
 
 

@@ -105,15 +105,11 @@ class Lab:
     def read_the_alarm_log(self) -> None:
         """Read what the alarm log says of it"""
         lines = [
-            line
-            for line in self.server.alarm_lines()
-            if line["reservationId"] == "local-expiring"
+            line for line in self.server.alarm_lines() if line["reservationId"] == "local-expiring"
         ]
         for line in lines:
             self.show(line)
-        self.check(
-            "one attempt, outcome ok", [line["outcome"] for line in lines] == ["ok"]
-        )
+        self.check("one attempt, outcome ok", [line["outcome"] for line in lines] == ["ok"])
 
     def verify_the_log(self) -> None:
         """Verify the log and everything projected from it"""

@@ -59,7 +59,7 @@ class Mismatch(Exception):
 
 def load(only: str = "", *, slow: bool = True, platform: bool = False) -> list[Case]:
     """The cases whose id contains `only`. Raises ValueError for a key of unknown meaning."""
-    cases = [json.loads(line) for line in CONTRACT.read_text().splitlines()]
+    cases = [json.loads(line) for line in CONTRACT.read_bytes().splitlines()]
     for case in cases:
         _refuse_unknown_keys(case)
     return [
@@ -71,22 +71,18 @@ def load(only: str = "", *, slow: bool = True, platform: bool = False) -> list[C
     ]
 
 
-def replay(cases: Iterable[Case], base_url: str) -> dict[str, list[str]]:
-    """What is wrong with each case, by its id, in the order of `cases`.
+def replay(cases: Iterable[Case], address: Address) -> dict[str, list[str]]:
+    """What is wrong with each case, by its id.
 
     Slow cases, which wait for alarms, do so side by side while the others run.
     """
-    address = address_of(base_url)
-    cases = list(cases)
-    slow = [case for case in cases if case.get("slow")]
+    quick, slow = [], []
+    for case in cases:
+        (slow if case.get("slow") else quick).append(case)
     with ThreadPoolExecutor(len(slow) + 1) as pool:
         waiting = {case["id"]: pool.submit(replay_case, case, address) for case in slow}
-        return {
-            case["id"]: waiting[case["id"]].result() if late else replay_case(case, address)
-            for late in (False, True)
-            for case in cases
-            if bool(case.get("slow")) is late
-        }
+        found = {case["id"]: replay_case(case, address) for case in quick}
+        return found | {case_id: future.result() for case_id, future in waiting.items()}
 
 
 def replay_case(case: Case, address: Address) -> list[str]:
@@ -175,7 +171,7 @@ def _one_of(instants: range, found: Any) -> int:
 
 
 def evaluate(expression: str, names: Names) -> int:
-    """"created1+30000" in milliseconds. Raises Mismatch for a name that nothing has given."""
+    """ "created1+30000" in milliseconds. Raises Mismatch for a name that nothing has given."""
     try:
         return sum(int(t) if t.isdecimal() else names[t] for t in expression.split("+"))
     except KeyError as error:
@@ -248,7 +244,7 @@ def chunked(body: bytes, size: int) -> bytes:
 
 
 def address_of(base_url: str) -> Address:
-    """Raises ValueError for what is not http://host:port."""
+    """Raises ValueError, which argparse reports, for what is not http://host:port."""
     url = urlsplit(base_url)
     if url.scheme != "http" or not url.hostname or url.path not in ("", "/"):
         raise ValueError(f"{base_url!r} is not like http://127.0.0.1:8787")
@@ -276,9 +272,9 @@ def _refuse_unknown_keys(case: Case) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints a line for each mismatch and a count; 1 if there is any, 2 if nothing to do."""
+    """Prints a line for each mismatch and a count. Returns 1 if there is any mismatch."""
     parser = argparse.ArgumentParser(prog="python -m tests.contract.replayer")
-    parser.add_argument("--base-url", required=True, help="http://127.0.0.1:8787")
+    parser.add_argument("--base-url", required=True, type=address_of, metavar="http://HOST:PORT")
     parser.add_argument("--only", default="", metavar="SUBSTR", help="cases with this in their id")
     parser.add_argument("--skip-slow", action="store_true", help="wait for no real alarm")
     parser.add_argument("--platform", action="store_true", help="the HTTP server's cases too")
@@ -286,10 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
     cases = load(chosen.only, slow=not chosen.skip_slow, platform=chosen.platform)
     if not cases:
         parser.error("there is no such case")
-    try:
-        found = replay(cases, chosen.base_url)
-    except ValueError as error:
-        parser.error(str(error))
+    found = replay(cases, chosen.base_url)
     for case_id, mismatches in found.items():
         for mismatch in mismatches:
             print(f"{case_id}: {mismatch}")

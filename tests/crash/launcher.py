@@ -2,12 +2,13 @@
 
 Runs the product's own command line after replacing methods of the store's session in
 this process; workers are forked from it, so they have the fault too. The product has no
-switch for it. Three variables, read here only:
+switch for it. Four variables, read here only:
 
     CRASH_POINT   one of POINTS, such as "before-commit settlement"
     CRASH_VICTIM  "server" (every process of it at once, the default) or "worker"
-    CRASH_MARKER  a file made just before the kill; while it is there nobody is killed,
-                  so that what is started next lives
+    CRASH_MARKER  a file that gets one byte just before each kill
+    CRASH_TIMES   how many kills there may be, 1 unless told otherwise; after them
+                  everything works, so that what is started next lives
 """
 
 import os
@@ -27,10 +28,11 @@ POINTS = tuple(f"{moment} {what}" for what in ("hold", CLAIM, "settlement") for 
 class Saboteur:
     """Watches what each transaction writes, and strikes around its commit."""
 
-    def __init__(self, point: str, victim: str, marker: Path) -> None:
+    def __init__(self, point: str, victim: str, marker: Path, times: int) -> None:
         self._moment, self._wanted = point.split()
         self._victim = victim
         self._marker = marker
+        self._times = times
         self._contents: set[str] = set()  # of the transaction under way; one writer thread
 
     def install(self) -> None:
@@ -61,10 +63,10 @@ class Saboteur:
     def _strike_at(self, moment: str) -> None:
         if moment != self._moment or self._wanted not in self._contents:
             return
-        try:
-            self._marker.touch(exist_ok=False)
-        except FileExistsError:
-            return
+        with self._marker.open("ab") as marker:
+            if marker.tell() >= self._times:
+                return
+            marker.write(b"x")
         if self._victim == "server":
             os.killpg(os.getpgrp(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -75,5 +77,6 @@ if __name__ == "__main__":
         os.environ["CRASH_POINT"],
         os.environ.get("CRASH_VICTIM", "server"),
         Path(os.environ["CRASH_MARKER"]),
+        int(os.environ.get("CRASH_TIMES", "1")),
     ).install()
     main()

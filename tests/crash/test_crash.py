@@ -26,7 +26,6 @@ from infrastructure.settings import SHUTDOWN_GRACE_SECONDS
 from tests.crash.staging import (
     LAUNCHER,
     copy_of,
-    expired_count,
     hold_in_file,
     is_running,
     locked,
@@ -157,6 +156,13 @@ def test_f2_the_successor_of_a_killed_worker_ends_what_it_began(crashes, point):
 
     assert found.log_in_the_end.topics("one") == HELD_AND_EXPIRED
     assert found.exit_code == 0
+
+
+def test_f2_an_alarm_that_kills_its_worker_twice_leaves_the_server_up_and_expires(crashes):
+    found = crashes[KILLS_TWICE]
+
+    assert found.exit_code == 0
+    assert found.log_in_the_end.topics("one") == HELD_AND_EXPIRED
 
 
 @pytest.mark.parametrize("point", ["before-commit hold", "after-commit hold"])

@@ -74,7 +74,7 @@ def test_every_test_that_the_guarantees_name_is_there() -> None:
 
 
 def test_every_module_that_the_architecture_names_is_there() -> None:
-    for path in re.findall(r"\b((?:api|domain|infrastructure)/[\w/]+\.py)", document(
-        "docs/architecture.md"
-    )):
+    for path in re.findall(
+        r"\b((?:api|domain|infrastructure)/[\w/]+\.py)", document("docs/architecture.md")
+    ):
         assert (ROOT / path).exists(), path
