@@ -33,13 +33,14 @@ class InvalidParameter(Exception):
 
 def add_question_routes(app: Flask, application: ReservationApplication) -> None:
     views = QuestionViews(application)
-    app.add_url_rule("/healthz", view_func=views.healthz, provide_automatic_options=False)
-    app.add_url_rule("/readyz", view_func=views.readyz, provide_automatic_options=False)
-    app.add_url_rule("/reservations", view_func=views.reservations, provide_automatic_options=False)
-    app.add_url_rule(
-        "/reservations/<name:name>/events", view_func=views.history, provide_automatic_options=False
-    )
-    app.add_url_rule("/events", view_func=views.events, provide_automatic_options=False)
+    for path, view in (
+        ("/healthz", views.healthz),
+        ("/readyz", views.readyz),
+        ("/reservations", views.reservations),
+        ("/reservations/<name:name>/events", views.history),
+        ("/events", views.events),
+    ):
+        app.add_url_rule(path, view_func=view, provide_automatic_options=False)
     app.register_error_handler(
         InvalidParameter,
         lambda error: problem(HTTPStatus.BAD_REQUEST, "invalid-parameter", str(error)),

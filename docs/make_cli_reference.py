@@ -28,7 +28,7 @@ error.
 | 0 | done |
 | 1 | `log verify` found differences |
 | 2 | wrong usage: an unknown option, a value out of range |
-| 3 | the database or file cannot be used: not there, foreign, newer, damaged, in use, not writable |
+| 3 | the database or file cannot be used: missing, foreign, newer, damaged, in use, read-only |
 | 4 | `serve` cannot listen on the address |
 | 5 | no such reservation or alarm |
 

@@ -1,6 +1,8 @@
 """The log as a tool: verify, rebuild, export, import, digest, replay, diff."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
@@ -22,6 +24,7 @@ from api.cli.common import (
 )
 from api.contract import render
 from domain.reservation import ID_PREFIX
+from infrastructure.application import ReservationApplication
 from infrastructure.backup import import_log
 from infrastructure.comparison import Difference
 from infrastructure.diff import diff as diff_log
@@ -78,9 +81,8 @@ def verify(database: Path, as_json: bool) -> None:
 def rebuild(database: Path, as_json: bool) -> None:
     """Make the read model and the alarms follow from the log again, beside a server."""
     started = time.perf_counter()
-    with application(database) as running:
-        with progress("rebuilding", running.queries.head()) as advance:
-            report = rebuild_projections(running.writer, running.mapper, advance)
+    with application(database) as running, _rebuilding(running) as advance:
+        report = rebuild_projections(running.writer, running.mapper, advance)
     seconds = time.perf_counter() - started
     if as_json:
         print_json(
@@ -174,6 +176,10 @@ def diff(from_ms: int, to_ms: int, database: Path, as_json: bool) -> None:
                     f"{instant(change.at_ms)}  {change.what:6} {change.name}"
                     f"  ({change.position}: {change.detail})"
                 )
+
+
+def _rebuilding(running: ReservationApplication) -> AbstractContextManager[Callable[[int], None]]:
+    return progress("rebuilding", running.queries.head())
 
 
 def _print_differences(differences: list[Difference], found: int) -> None:

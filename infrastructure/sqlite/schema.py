@@ -70,8 +70,8 @@ MIGRATIONS: tuple[str, ...] = (LOG_TABLES + PROJECTION_TABLES,)
 def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
     """Brings the file to the newest schema, creating it if it is not there.
 
-    Projection tables that have gone are made anew, empty. Raises ForeignDatabase, NewerSchema or DatabaseNotWritable, and leaves the file as it
-    was in each case; StoreBusy if another process keeps the lock.
+    Projection tables that have gone are made anew, empty. Raises ForeignDatabase,
+    NewerSchema or DatabaseNotWritable, and leaves the file as it was in each case; StoreBusy if another process keeps the lock.
     """
     make_folder(database.path)
     try:

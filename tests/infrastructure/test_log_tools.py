@@ -389,4 +389,4 @@ def test_diff_tells_what_began_moved_and_ended(log: Path) -> None:
         ("ended", "seat-3"),
     ]
     later = diff(queries, EventMapper(), start, start + 10_000)
-    assert [(c.what, c.name) for c in later][0] == ("moved", "seat-2")
+    assert next((c.what, c.name) for c in later) == ("moved", "seat-2")
