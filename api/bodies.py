@@ -18,7 +18,8 @@ def read_body(environ: dict[str, Any]) -> bytes:
 
     Raises RequestEntityTooLarge without reading past the limit, and ClientDisconnected if
     fewer bytes came than were declared. A declared length is refused before anything is
-    read, a chunked body as soon as it grows too long. (Werkzeug's own limit lets a chunked body through, cut off.)
+    read, a chunked body as soon as it grows too long. (Werkzeug's own limit lets a chunked
+    body through, cut off.)
     """
     declared = environ.get("CONTENT_LENGTH", "")
     if declared.isdigit() and int(declared) > BODY_LIMIT_BYTES:

@@ -71,7 +71,8 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
     """Brings the file to the newest schema, creating it if it is not there.
 
     Projection tables that have gone are made anew, empty. Raises ForeignDatabase,
-    NewerSchema or DatabaseNotWritable, and leaves the file as it was in each case; StoreBusy if another process keeps the lock.
+    NewerSchema or DatabaseNotWritable, and leaves the file as it was in each case;
+    StoreBusy if another process keeps the lock.
     """
     make_folder(database.path)
     try:

@@ -5,21 +5,24 @@ interpreter lock at every statement, and many small ones make threads queue for 
 """
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from infrastructure.comparison import Chunk
-from infrastructure.errors import StoreStopped
+from infrastructure.errors import StoreBusy, StoreStopped
 from infrastructure.projections import AlarmRow, ReservationRow
 from infrastructure.sqlite.chunks import read_chunk
-from infrastructure.sqlite.database import Database, translate
+from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, translate
 
 # How many of an aggregate's newest events are fetched to decide on it: the current hold's.
 TAIL_EVENTS = 4
 # SQLite takes at most 32,766 variables in one statement; no statement comes near.
 MAX_ROWS_PER_STATEMENT = 1_000
+LOCK_POLL_SECONDS = 0.001
+COURTESY_SECONDS = 2 * LOCK_POLL_SECONDS
 
 EventRow = tuple[int, str, int, str, bytes, int, bytes]
 
@@ -59,12 +62,33 @@ class SqliteSession:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: sqlite3.Connection | None = None
+        self._data_version: tuple[int] | None = None
 
     def begin(self) -> None:
-        """Takes the write lock, waiting for it up to the busy timeout."""
+        """Takes the write lock, waiting for it up to the busy timeout.
+
+        SQLite's own wait sleeps longer and longer, up to 100 ms, so that a process which
+        has waited loses to one that has just come. Ours asks again every millisecond, and
+        lets others go first if they have written since its last turn.
+        """
         if self._connection is None:
             self._connection = self._database.connect()
-        self._run("BEGIN IMMEDIATE")
+            self._run("PRAGMA busy_timeout = 0")
+        if self._others_wrote():
+            time.sleep(COURTESY_SECONDS)
+        deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+        while True:
+            try:
+                self._run("BEGIN IMMEDIATE")
+                return
+            except StoreBusy:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(LOCK_POLL_SECONDS)
+
+    def _others_wrote(self) -> bool:
+        before, self._data_version = self._data_version, self._run("PRAGMA data_version").fetchone()
+        return before != self._data_version
 
     def commit(self) -> None:
         """Returns once the transaction is on disk."""

@@ -12,8 +12,8 @@ import socket
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +66,31 @@ def test_f1_a_hold_that_fell_due_while_nothing_ran_expires_within_a_second_of_th
     assert log.topics("short") == HELD_AND_EXPIRED
 
 
+# What a kill at each point leaves: the events, and of the alarm the attempts begun and
+# whether it is claimed, or None where there is no alarm.
+STATE_AFTER = {
+    "before-commit hold": ([], None, None),
+    "after-commit hold": (HELD, 0, False),
+    "before-commit claim": (HELD, 0, False),
+    "after-commit claim": (HELD, 1, True),
+    "before-commit settlement": (HELD, 1, True),
+    "after-commit settlement": (HELD_AND_EXPIRED, None, None),
+}
+HOLDS = [point for point in STATE_AFTER if point.endswith("hold")]
+ALARMS = [point for point in STATE_AFTER if point not in HOLDS]
+
+
+@dataclass(frozen=True)
+class Fault:
+    point: str
+    victim: str = "server"
+    times: int = 1
+
+
+DIES_TWICE = Fault("before-commit settlement", "worker", times=2)
+FAULTS = [*map(Fault, STATE_AFTER), *(Fault(point, "worker") for point in ALARMS), DIES_TWICE]
+
+
 @dataclass
 class Crash:
     """A crash and what came after it."""
@@ -77,38 +102,57 @@ class Crash:
     exit_code: int
 
 
+@dataclass
+class Background:
+    """What ran at once because it mostly waits; what went wrong in one is its test's."""
+
+    crashes: dict[Fault, Future[Crash]]
+    orphan_ended_after: Future[float]  # seconds
+
+
 @pytest.fixture(scope="module")
-def crashes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Crash]:
-    """All of them at once, for they mostly wait: {(point, victim): Crash}."""
-    scenes = [(point, "server") for point in STATE_AFTER] + [
-        (point, "worker") for point in STATE_AFTER if "hold" not in point
-    ]
-    with ThreadPoolExecutor(len(scenes)) as pool:
-        folders = [tmp_path_factory.mktemp("crash") for _ in scenes]
-        results = list(pool.map(lambda scene, folder: crash(*scene, folder), scenes, folders))
-    return dict(zip(scenes, results, strict=True))
+def background(tmp_path_factory: pytest.TempPathFactory) -> Background:
+    def folder() -> Path:
+        return tmp_path_factory.mktemp("background")
+
+    with ThreadPoolExecutor(len(FAULTS) + 1) as pool:
+        return Background(
+            {fault: pool.submit(crash, fault, folder()) for fault in FAULTS},
+            pool.submit(orphan_a_worker_with_a_stalled_request, folder()),
+        )
 
 
-def crash(point: str, victim: str, folder: Path) -> Crash:
+@pytest.fixture
+def crash_of(background: Background) -> Callable[[Fault], Crash]:
+    return lambda fault: background.crashes[fault].result()
+
+
+def crash(fault: Fault, folder: Path) -> Crash:
     """Runs into the fault, starts again if need be, and waits until the hold has expired."""
-    marker = folder / "struck"
-    env = {"CRASH_POINT": point, "CRASH_VICTIM": victim, "CRASH_MARKER": str(marker)}
+    marker = folder / "strikes"
+    marker.touch()
+    env = {
+        "CRASH_POINT": fault.point,
+        "CRASH_VICTIM": fault.victim,
+        "CRASH_TIMES": str(fault.times),
+        "CRASH_MARKER": str(marker),
+    }
     server = Server(folder, command=LAUNCHER, env=env)
     answer = None
     try:
-        if point.endswith("hold"):
+        if fault.point in HOLDS:
             server.start()
             with suppress(OSError):
                 answer = server.post("/reservations/one", {"ttlSeconds": 5})
         else:
             hold_in_file(server.database, ["one"], due_at_ms=now_ms())
             server.start(wait=False)
-        wait_for(marker.exists, CRASH_SECONDS)
-        if victim == "server":
+        wait_for(lambda: marker.stat().st_size == fault.times, CRASH_SECONDS)
+        if fault.victim == "server":
             assert server.process.wait(CRASH_SECONDS) == -signal.SIGKILL
         left = copy_of(server.database, folder / "left")
         log, alarm = check_invariants(left), alarms(left).get("one")
-        if victim == "server":
+        if fault.victim == "server":
             server.start()
         server.wait_until_ready()
         if server.state("one")["status"] == "missing":
@@ -121,20 +165,9 @@ def crash(point: str, victim: str, folder: Path) -> Crash:
         server.ensure_gone()
 
 
-# point -> (events, attempts begun, whether claimed), or None where there is no alarm
-STATE_AFTER = {
-    "before-commit hold": ([], None, None),
-    "after-commit hold": (HELD, 0, False),
-    "before-commit claim": (HELD, 0, False),
-    "after-commit claim": (HELD, 1, True),
-    "before-commit settlement": (HELD, 1, True),
-    "after-commit settlement": (HELD_AND_EXPIRED, None, None),
-}
-
-
 @pytest.mark.parametrize("point", STATE_AFTER)
-def test_f2_a_kill_leaves_the_state_before_the_transaction_or_the_state_after_it(crashes, point):
-    found = crashes[point, "server"]
+def test_f2_a_kill_leaves_the_state_before_the_transaction_or_the_state_after_it(crash_of, point):
+    found = crash_of(Fault(point))
 
     events, attempts, claimed = STATE_AFTER[point]
     assert found.log.topics("one") == events
@@ -142,32 +175,37 @@ def test_f2_a_kill_leaves_the_state_before_the_transaction_or_the_state_after_it
     assert (found.alarm and found.alarm.token is not None) == claimed
 
 
+@pytest.mark.parametrize("point", HOLDS)
+def test_f2_nobody_hears_of_a_hold_before_its_commit_is_over(crash_of, point):
+    assert crash_of(Fault(point)).answer is None
+
+
 @pytest.mark.parametrize("point", STATE_AFTER)
-def test_f2_after_a_restart_the_hold_expires_exactly_once(crashes, point):
-    found = crashes[point, "server"]
+def test_f2_after_a_restart_the_hold_expires_exactly_once(crash_of, point):
+    found = crash_of(Fault(point))
 
     assert found.log_in_the_end.topics("one") == HELD_AND_EXPIRED
     assert found.exit_code == 0
 
 
-@pytest.mark.parametrize("point", [point for point in STATE_AFTER if "hold" not in point])
-def test_f2_the_successor_of_a_killed_worker_ends_what_it_began(crashes, point):
-    found = crashes[point, "worker"]
+@pytest.mark.parametrize("point", ALARMS)
+def test_f2_the_successor_of_a_killed_worker_ends_what_it_began(crash_of, point):
+    found = crash_of(Fault(point, "worker"))
 
     assert found.log_in_the_end.topics("one") == HELD_AND_EXPIRED
     assert found.exit_code == 0
 
 
-def test_f2_an_alarm_that_kills_its_worker_twice_leaves_the_server_up_and_expires(crashes):
-    found = crashes[KILLS_TWICE]
+@pytest.mark.xfail(
+    strict=True,
+    reason="a lease (5 s) ends within granian's crash-loop window (5.5 s), so the second "
+    "death of a worker ends the whole server with 1",
+)
+def test_f2_an_alarm_that_kills_its_worker_twice_is_retried_and_the_server_stays_up(crash_of):
+    found = crash_of(DIES_TWICE)
 
-    assert found.exit_code == 0
     assert found.log_in_the_end.topics("one") == HELD_AND_EXPIRED
-
-
-@pytest.mark.parametrize("point", ["before-commit hold", "after-commit hold"])
-def test_f2_nobody_hears_of_a_hold_before_its_commit_is_over(crashes, point):
-    assert crashes[point, "server"].answer is None
+    assert found.exit_code == 0
 
 
 @pytest.mark.parametrize("sabotage", ["DELETE FROM alarms", "DROP TABLE alarms"])
@@ -357,6 +395,29 @@ def test_f32_when_the_parent_is_killed_no_worker_serves_after_two_seconds(make_s
     check_invariants(server.database)
 
 
+@pytest.mark.xfail(strict=True, reason="draining has no time limit once the parent is gone")
+def test_f32_when_the_parent_is_killed_a_stalled_request_keeps_no_worker_beyond_the_grace(
+    background,
+):
+    assert background.orphan_ended_after.result() < SHUTDOWN_GRACE_SECONDS + 2
+
+
+def orphan_a_worker_with_a_stalled_request(folder: Path) -> float:
+    """Kills the parent while a client has sent half a request. Seconds until all is gone."""
+    server = Server(folder).start()
+    (worker,) = server.worker_pids()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as stalled:
+            stalled.sendall(hold_request("stalled")[:-1])
+            time.sleep(0.2)
+            os.kill(server.process.pid, signal.SIGKILL)
+            began = time.monotonic()
+            wait_for(lambda: not is_running(worker), SHUTDOWN_GRACE_SECONDS + 2)
+            return time.monotonic() - began
+    finally:
+        server.ensure_gone()
+
+
 def test_f33_a_second_server_on_the_port_is_refused_with_a_sentence(make_server, tmp_path):
     first = make_server("--workers", "2").start()
     workers = first.worker_pids()
@@ -398,13 +459,17 @@ def hold_at_once(server: Server, name: str, ttl_seconds: int) -> None:
 
 
 def send_hold(server: Server, name: str, ttl_seconds: int = 3600) -> socket.socket:
-    body = b'{"ttlSeconds": %d}' % ttl_seconds
     flight = socket.create_connection(("127.0.0.1", server.port), timeout=15)
-    flight.sendall(
-        b"POST /reservations/%s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
-        b"content-length: %d\r\n\r\n%s" % (name.encode(), len(body), body)
-    )
+    flight.sendall(hold_request(name, ttl_seconds))
     return flight
+
+
+def hold_request(name: str, ttl_seconds: int = 3600) -> bytes:
+    body = f'{{"ttlSeconds":{ttl_seconds}}}'
+    return (
+        f"POST /reservations/{name} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        f"content-length: {len(body)}\r\n\r\n{body}"
+    ).encode()
 
 
 def read_status(flight: socket.socket) -> int | None:
