@@ -56,7 +56,7 @@ export class Reservation extends DurableObject {
     await this.expire(now);
     console.log(JSON.stringify({
       event: "reservation-alarm", isRetry: info.isRetry, retryCount: info.retryCount,
-      latenessMs: now - before.expiresAt,
+      latenessMs: now - before.expiresAt, at: now,
     }));
   }
 }

@@ -42,7 +42,10 @@ class HoldEach:
 def hold_in_file(
     path: Path, names: Iterable[str], *, due_at_ms: int, ttl_seconds: int = TTL_SECONDS
 ) -> None:
-    """Holds that began `ttl_seconds` before they are due, by a clock set to that time."""
+    """Holds that began `ttl_seconds` before they are due, by a clock set to that time.
+
+    May be called beside a running server: its next look at the alarms finds them.
+    """
     prepare(path)
     application = ReservationApplication(path, ManualClock(due_at_ms - ttl_seconds * 1000))
     application.start(alarms=False)
@@ -53,9 +56,9 @@ def hold_in_file(
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[sqlite3.Connection]:
+def locked(path: Path, timeout: float = 10) -> Iterator[sqlite3.Connection]:
     """Another process (this one) holds BEGIN EXCLUSIVE on the file."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=timeout)
     try:
         connection.execute("BEGIN EXCLUSIVE")
         yield connection

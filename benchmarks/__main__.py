@@ -1,0 +1,101 @@
+"""Runs the benchmarks, prints the table, writes the JSON.
+
+    python -m benchmarks [--quick | --full | --smoke] [--only WORD] [--json FILE]
+"""
+
+import json
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.alarms import drains, lateness
+from benchmarks.figures import Figure, print_table
+from benchmarks.limits import limits
+from benchmarks.scenarios import requests_per_second
+from benchmarks.servers import cpu_count
+from benchmarks.size import open_holds, replay_tools
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything a run does."""
+
+    rounds: int
+    seconds: float
+    spread: int
+    drains: tuple[int, ...]
+    peer_seconds: float
+    late_over: int
+    bursts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    log_holds: int
+
+
+SCALES = {
+    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (100, 200), 500),
+    "quick": Scale(1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), 50_000),
+    "usual": Scale(
+        3, 5, 100_000, (20_000, 200_000), 30, 20, (500, 10_000),
+        (1_000, 10_000, 100_000, 1_000_000), 500_000,
+    ),
+    "full": Scale(
+        3, 8, 100_000, (20_000, 200_000), 60, 20, (500, 10_000),
+        (1_000, 10_000, 100_000, 1_000_000), 5_000_000,
+    ),
+}  # fmt: skip
+
+
+@click.command()
+@click.option("--quick", "scale", flag_value="quick", help="Under two minutes.")
+@click.option("--full", "scale", flag_value="full", help="A log of ten million events too.")
+@click.option("--smoke", "scale", flag_value="smoke", help="Everything, tiny: does it run?")
+@click.option("--only", help="Only the groups whose name has this word.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures.")
+def main(scale: str | None, only: str | None, json_file: Path | None) -> None:
+    """Measure this service beside its peers."""
+    started = time.time()
+    figures: list[Figure] = []
+    for name, group in _groups(SCALES[scale or "usual"], figures).items():
+        if only is None or only in name:
+            click.echo(f"{name} ...", err=True)
+            figures += group()
+    print_table(figures)
+    click.echo(f"{_machine()}; {time.time() - started:.0f} s in all")
+    if json_file is not None:
+        found = {"machine": _machine(), "figures": [f.as_json() for f in figures]}
+        json_file.write_text(json.dumps(found, indent=1) + "\n")
+    sys.exit(any(figure.verdict == "MISSED" for figure in figures))
+
+
+def _groups(
+    scale: Scale, figures: list[Figure]
+) -> dict[str, Callable[[], Iterator[Figure]]]:
+    def creates() -> float | None:
+        found = [f.ours_median for f in figures if f.what.startswith("creates of")]
+        return found[0] if found else None
+
+    return {
+        "requests": lambda: requests_per_second(scale.rounds, scale.seconds, scale.spread),
+        "drains": lambda: drains(scale.rounds, scale.drains, scale.peer_seconds),
+        "lateness": lambda: lateness(scale.late_over, scale.bursts),
+        "open holds": lambda: open_holds(scale.sizes),
+        "replay": lambda: replay_tools(scale.log_holds),
+        "limits": lambda: limits(creates()),
+    }
+
+
+def _machine() -> str:
+    return (
+        f"{cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    )
+
+
+if __name__ == "__main__":
+    main()
