@@ -68,16 +68,23 @@ def _read(text: str) -> object:
 
 
 def _read_deep(text: str) -> object:
-    """Read a text of any depth in linear time: the containers still open wait in `outer`.
+    """Read a text of any depth as the one item of an array, so that its top is no special case."""
+    items, end = _read_array(text + "]")
+    if end != len(text) + 1 or len(items) != 1:
+        raise ValueError("not one whole value")
+    return items[0]
 
-    Only the nesting is ours: Python's own decoder reads the strings and the numbers. The text is
-    read as the one item of an array, so that its top is not a special case.
+
+def _read_array(text: str) -> tuple[list, int]:
+    """Return the array whose items begin the text, and where it ends; linear time at any depth.
+
+    Only the nesting is ours: Python's own decoder reads the strings and the numbers. `holder` is
+    being filled, `outer` are those around it, outermost first.
     """
-    text += "]"
-    end, at, expected = len(text), 0, _ITEM
-    document: list = []
-    holder, closer, outer = document, "]", [None]  # None: nothing encloses the document.
-    while 0 < len(outer) <= end - at:  # More cannot be open than the rest of the text can close.
+    array: list = []
+    holder, closer, outer = array, "]", [None]
+    at, expected = 0, _ITEM
+    while 0 < len(outer) <= len(text) - at:  # More open than the rest can close: not worth reading.
         char = text[at]
         if char in _SPACE:
             at = _skip_space(text, at).end()
@@ -87,7 +94,9 @@ def _read_deep(text: str) -> object:
             closer = "]" if type(holder) is list else "}"
             expected = _COMMA_OR_CLOSER
         elif expected is _COMMA_OR_CLOSER:
-            at = text.index(",", at, at + 1) + 1
+            if char != ",":
+                raise ValueError("two values without a comma")
+            at += 1
             expected = _ITEM
         else:
             if closer == "}":
@@ -107,9 +116,7 @@ def _read_deep(text: str) -> object:
                 outer.append(holder)
                 holder, closer = value, "]" if char == "[" else "}"
                 expected = _ITEM_OR_CLOSER
-    if outer or at != end or len(document) != 1:
-        raise ValueError("not one whole value")
-    return document[0]
+    return array, at
 
 
 def _read_key(text: str, at: int) -> tuple[str, int]:

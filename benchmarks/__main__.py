@@ -1,6 +1,6 @@
 """Runs the benchmarks, prints the table, writes the JSON.
 
-    python -m benchmarks [--quick | --full | --smoke] [--only WORD] [--json FILE]
+python -m benchmarks [--quick | --full | --smoke] [--only WORD] [--json FILE]
 """
 
 import json
@@ -73,9 +73,7 @@ def main(scale: str | None, only: str | None, json_file: Path | None) -> None:
     sys.exit(any(figure.verdict == "MISSED" for figure in figures))
 
 
-def _groups(
-    scale: Scale, figures: list[Figure]
-) -> dict[str, Callable[[], Iterator[Figure]]]:
+def _groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterator[Figure]]]:
     def creates() -> float | None:
         found = [f.ours_median for f in figures if f.what.startswith("creates of")]
         return found[0] if found else None

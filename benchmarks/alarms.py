@@ -102,9 +102,7 @@ def lateness(spread_over: int, bursts: tuple[int, ...]) -> Iterator[Figure]:
             yield Figure(f"  the last of {burst:,}", "ms", [max(late)], bar=bar)
             reads: list[float] = []
             late = _lateness_ours(burst, lambda due, i: due, reads)
-            yield Figure(
-                "  reads' p99 meanwhile", "ms", reads, bar=Bar(80, None, "ours", low=True)
-            )
+            yield Figure("  reads' p99 meanwhile", "ms", reads, bar=Bar(80, None, "ours", low=True))
     late = _lateness_ours(count, lambda due, i: due + i * spread_over * 1000 // count, busy=True)
     yield from _lateness_figures(
         f"lateness, {count} over {spread_over} s beside {CREATES_PER_SECOND} creates/s",
@@ -114,7 +112,10 @@ def lateness(spread_over: int, bursts: tuple[int, ...]) -> Iterator[Figure]:
 
 
 def _lateness_figures(
-    what: str, late: list[float], bars: tuple[Bar | None, Bar | None], peer: list[float] | None = None
+    what: str,
+    late: list[float],
+    bars: tuple[Bar | None, Bar | None],
+    peer: list[float] | None = None,
 ) -> Iterator[Figure]:
     if min(late) < 0:
         raise WrongAnswer(f"an alarm rang {-min(late)} ms early")
@@ -218,6 +219,8 @@ def _expiries(path: Path) -> tuple[int, int, int]:
 
 def _percentile(values: list[float], share: float) -> float:
     ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if share != 0.5 else median(
-        ordered
+    return (
+        ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+        if share != 0.5
+        else median(ordered)
     )

@@ -63,9 +63,10 @@ def _inserts_per_second(path, batch: int) -> float:
                 for value in (2 * (number + i) + version, name, version, state, checksum)
             ],
         )
-        connection.execute(f"INSERT INTO alarms VALUES {alarms}", [
-            value for name in names for value in (name, state)
-        ])
+        connection.execute(
+            f"INSERT INTO alarms VALUES {alarms}",
+            [value for name in names for value in (name, state)],
+        )
         connection.execute(f"INSERT INTO reservations VALUES {rows}", names)
         connection.execute("UPDATE log_head SET position = position + 1")
         connection.execute("COMMIT")

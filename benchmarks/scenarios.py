@@ -18,7 +18,6 @@ PAUSE_SECONDS = 0.5
 SAMPLE = 20
 
 
-
 class WrongAnswer(AssertionError):
     """A server did not do what it was measured at."""
 

@@ -127,9 +127,7 @@ def scratch() -> Iterator[Path]:
 def resident_mb(pid: int) -> float:
     """Resident memory of a process in MB, without what it shares with others."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    kilobytes = {
-        line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]
-    }
+    kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
     return kilobytes["Rss"] / 1024
 
 

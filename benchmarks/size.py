@@ -55,9 +55,7 @@ def _memory_of_an_empty_server() -> float:
         return resident_mb(server.worker_pid)
 
 
-def _start_and_memory(
-    folder: Path, path: Path, size: int, empty_mb: float
-) -> Iterator[Figure]:
+def _start_and_memory(folder: Path, path: Path, size: int, empty_mb: float) -> Iterator[Figure]:
     yield Figure("disk per open hold", "bytes", [path.stat().st_size / size])
     fill(folder, 1, lambda i: int(time.time() * 1000) - 1_000, tag="overdue")
     started = time.time()
@@ -127,11 +125,8 @@ def replay_tools(holds: int) -> Iterator[Figure]:
 
 def _timed_command(*arguments: str) -> tuple[float, float]:
     began = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "api", *arguments], stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, "-m", "api", *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise WrongAnswer(f"{' '.join(arguments)} exited with {status}")
     return time.perf_counter() - began, usage.ru_maxrss / 1024
-

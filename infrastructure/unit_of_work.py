@@ -5,6 +5,7 @@ An aggregate's events imply its alarm row and its read-model row; all three go o
 together in `flush`, one statement per table however many commands there were.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -104,11 +105,15 @@ class UnitOfWork:
 
     def _replay(self, reservation_id: str) -> Reservation | None:
         """From the newest event that starts anew, or from the first if the tail has none."""
-        tail = self._tails[reservation_id]
-        events = [self._mapper.decode(reservation_id, *row) for row in tail]
-        if events and events[0].originator_version > 1 and not any(map(starts_anew, events)):
-            history = self.session.history(reservation_id)
-            events = [self._mapper.decode(reservation_id, *row) for row in history]
+        events: deque[ReservationEvent] = deque()
+        for row in reversed(self._tails[reservation_id]):
+            events.appendleft(self._mapper.decode(reservation_id, *row))
+            if starts_anew(events[0]):
+                break
+        else:
+            if events and events[0].originator_version > 1:
+                history = self.session.history(reservation_id)
+                events = deque(self._mapper.decode(reservation_id, *row) for row in history)
         return project(None, events)
 
     def _event_rows(self) -> list[tuple]:

@@ -1,0 +1,254 @@
+"""The house is tidy: who may import what, and how long things may get.
+
+`Module` holds one source file; each rule is a function from a module to what is wrong
+with it, as lines "file:line: what". The rules are tried on bad source first, so that a
+green run means something.
+"""
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("domain", "infrastructure", "api")
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 45
+
+# Imports point left only: what a room may not import.
+FORBIDDEN_ROOMS = {
+    "domain": {"infrastructure", "api"},
+    "infrastructure": {"api"},
+    "api": set(),
+}
+ONLY_IN = {
+    "apscheduler": ("infrastructure/alarm_clock.py",),
+    "sqlalchemy": ("infrastructure/alarm_clock.py", "infrastructure/sqlite/"),
+    "sqlite3": ("infrastructure/sqlite/",),
+    "flask": ("api/",),
+    "click": ("api/",),
+    "granian": ("api/",),
+    "werkzeug": ("api/",),
+    "rich": ("api/",),
+}
+# What stands outside the rooms, and may not be needed inside them.
+OUTSIDE = {"tests", "benchmarks", "lab", "docs"}
+
+
+@dataclass(frozen=True)
+class Module:
+    path: str  # from the project's folder
+    source: str
+
+    @property
+    def room(self) -> str:
+        return self.path.split("/")[0]
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, self.path)
+
+    def imports(self) -> Iterator[tuple[str, int]]:
+        """(top-level package, line) of every import, wherever in the module it stands."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield alias.name.split(".")[0], node.lineno
+            elif isinstance(node, ast.ImportFrom):
+                yield self._imported_from(node), node.lineno
+
+    def _imported_from(self, node: ast.ImportFrom) -> str:
+        """The package; for a relative import, found from where this module stands."""
+        folders = self.path.split("/")[:-1]
+        kept = folders[: len(folders) - node.level + 1] if node.level else []
+        names = [*kept, *(node.module or node.names[0].name).split(".")]
+        return names[0]
+
+
+Rule = Callable[[Module], Iterator[str]]
+
+
+def imports_point_left(module: Module) -> Iterator[str]:
+    for package, line in module.imports():
+        if package in FORBIDDEN_ROOMS[module.room] | OUTSIDE:
+            yield f"{module.path}:{line}: {module.room} must not import {package}"
+
+
+def libraries_stay_where_they_belong(module: Module) -> Iterator[str]:
+    for package, line in module.imports():
+        places = ONLY_IN.get(package)
+        if places is not None and not module.path.startswith(places):
+            yield f"{module.path}:{line}: {package} is for {' and '.join(places)} only"
+
+
+def the_domain_needs_python_alone(module: Module) -> Iterator[str]:
+    if module.room == "domain":
+        for package, line in module.imports():
+            if package not in sys.stdlib_module_names | {"domain"}:
+                yield f"{module.path}:{line}: the domain must not import {package}"
+
+
+def the_domain_reads_no_clock(module: Module) -> Iterator[str]:
+    if module.room == "domain":
+        for package, line in module.imports():
+            if package in {"time", "datetime", "random", "threading", "os", "socket"}:
+                yield f"{module.path}:{line}: the domain is pure, and {package} is not"
+
+
+def modules_open_with_a_docstring(module: Module) -> Iterator[str]:
+    if not ast.get_docstring(module.tree):
+        yield f"{module.path}:1: no docstring says what this module is for"
+
+
+def modules_fit(module: Module) -> Iterator[str]:
+    lines = len(module.source.splitlines())
+    if lines > MAX_MODULE_LINES:
+        yield f"{module.path}:{lines}: {lines} lines; look for the second subject"
+
+
+def functions_fit_a_screen(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = node.end_lineno - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                yield f"{module.path}:{node.lineno}: {node.name} has {lines} lines"
+
+
+RULES: tuple[Rule, ...] = (
+    imports_point_left,
+    libraries_stay_where_they_belong,
+    the_domain_needs_python_alone,
+    the_domain_reads_no_clock,
+    modules_open_with_a_docstring,
+    modules_fit,
+    functions_fit_a_screen,
+)
+
+
+@cache
+def modules() -> list[Module]:
+    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return [Module(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_in_every_module(rule: Rule) -> None:
+    wrong = [line for module in modules() for line in rule(module)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_every_room_is_looked_at() -> None:
+    found = [module.path for module in modules()]
+    assert {path.split("/")[0] for path in found} == set(ROOMS)
+    assert {"domain/reservation.py", "infrastructure/sqlite/session.py"} <= set(found)
+
+
+long_function = '"""D."""\n\n\ndef f():\n' + "    pass\n" * 45
+BAD = {
+    "a rule that reaches for the store": (
+        imports_point_left,
+        Module("domain/x.py", '"""D."""\n\nfrom infrastructure.errors import StoreError\n'),
+        ["domain/x.py:3: domain must not import infrastructure"],
+    ),
+    "a rule that reaches for a door, inside a function": (
+        imports_point_left,
+        Module("domain/x.py", "def f():\n    import api.http\n"),
+        ["domain/x.py:2: domain must not import api"],
+    ),
+    "a store that reaches for a door": (
+        imports_point_left,
+        Module("infrastructure/x.py", "import time, api\n"),
+        ["infrastructure/x.py:1: infrastructure must not import api"],
+    ),
+    "a store that climbs over the wall": (
+        imports_point_left,
+        Module("infrastructure/sqlite/x.py", "from ...api import http\nfrom ... import api\n"),
+        [
+            "infrastructure/sqlite/x.py:1: infrastructure must not import api",
+            "infrastructure/sqlite/x.py:2: infrastructure must not import api",
+        ],
+    ),
+    "a door that needs a test": (
+        imports_point_left,
+        Module("api/x.py", "from tests.support.clock import ManualClock\n"),
+        ["api/x.py:1: api must not import tests"],
+    ),
+    "a second user of apscheduler": (
+        libraries_stay_where_they_belong,
+        Module("infrastructure/x.py", "\nfrom apscheduler.job import Job\n"),
+        ["infrastructure/x.py:2: apscheduler is for infrastructure/alarm_clock.py only"],
+    ),
+    "SQL outside the store": (
+        libraries_stay_where_they_belong,
+        Module("api/x.py", "import sqlite3\nimport sqlalchemy.sql\n"),
+        [
+            "api/x.py:1: sqlite3 is for infrastructure/sqlite/ only",
+            "api/x.py:2: sqlalchemy is for infrastructure/alarm_clock.py and "
+            "infrastructure/sqlite/ only",
+        ],
+    ),
+    "HTTP in the store": (
+        libraries_stay_where_they_belong,
+        Module("infrastructure/x.py", "import flask, click\nimport granian\nimport werkzeug\n"),
+        [
+            "infrastructure/x.py:1: flask is for api/ only",
+            "infrastructure/x.py:1: click is for api/ only",
+            "infrastructure/x.py:2: granian is for api/ only",
+            "infrastructure/x.py:3: werkzeug is for api/ only",
+        ],
+    ),
+    "a rule that needs a library": (
+        the_domain_needs_python_alone,
+        Module("domain/x.py", "import re\nimport msgspec\nimport domain.errors\n"),
+        ["domain/x.py:2: the domain must not import msgspec"],
+    ),
+    "a rule that reads the clock": (
+        the_domain_reads_no_clock,
+        Module("domain/x.py", "from datetime import datetime\n"),
+        ["domain/x.py:1: the domain is pure, and datetime is not"],
+    ),
+    "no docstring": (
+        modules_open_with_a_docstring,
+        Module("api/x.py", "X = 1\n'not a docstring'\n"),
+        ["api/x.py:1: no docstring says what this module is for"],
+    ),
+    "401 lines": (
+        modules_fit,
+        Module("api/x.py", "x = 1\n" * 401),
+        ["api/x.py:401: 401 lines; look for the second subject"],
+    ),
+    "46 lines of a function": (
+        functions_fit_a_screen,
+        Module("api/x.py", long_function),
+        ["api/x.py:4: f has 46 lines"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_the_rules_find_and_name_file_and_line_of(kind: str) -> None:
+    rule, module, wrong = BAD[kind]
+    assert list(rule(module)) == wrong
+
+
+def test_every_rule_was_seen_to_find_something() -> None:
+    assert {rule for rule, _, _ in BAD.values()} == set(RULES)
+
+
+ALLOWED = [
+    Module("infrastructure/x.py", '"""D."""\nfrom . import errors\nfrom domain import events\n'),
+    Module("infrastructure/sqlite/x.py", '"""D."""\nfrom ..errors import A\nimport sqlite3\n'),
+    Module("api/x.py", '"""D."""\nimport flask\nimport domain.events, infrastructure.clock\n'),
+    Module("domain/x.py", '"""D."""\nfrom .events import Held\nimport re\n'),
+    Module("api/x.py", '"""D."""\n' + "x = 1\n" * 399),
+    Module("api/x.py", long_function.replace("    pass\n", "", 1)),
+]
+
+
+@pytest.mark.parametrize("module", ALLOWED, ids=range(len(ALLOWED)))
+def test_the_rules_let_pass_what_is_right(module: Module) -> None:
+    assert [line for rule in RULES for line in rule(module)] == []
