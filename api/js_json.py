@@ -135,8 +135,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-# A wrong token is a ValueError, no token a StopIteration; IndexError: the text ends too soon.
-_UNREADABLE = (ValueError, StopIteration, IndexError)
+# Python's decoder raises StopIteration where no value begins, ValueError for all else.
+_UNREADABLE = (ValueError, StopIteration)
 _FAST = msgspec.json.Decoder()
 # Every number becomes a double, as in JavaScript; int() would refuse more than 4300 digits.
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant)

@@ -166,17 +166,29 @@ class Queries:
 
     def strays(self, limit: int) -> list[str]:
         """Reservations whose read model and alarm disagree: held with no alarm, or an
-        alarm with no open hold."""
-        rows = self._all(
+        alarm with no open hold.
+
+        Both tables are walked in the order of their keys. If every hold has its alarm and
+        there are as many of one as of the other, no alarm is left over.
+        """
+        holds_alone = self._all(
             "SELECT ? || name FROM reservations LEFT JOIN alarms ON alarms.id = ? || name"
-            " WHERE alarm_at_ms IS NOT NULL AND alarms.id IS NULL"
-            " UNION ALL "
-            "SELECT alarms.id FROM alarms LEFT JOIN reservations"
+            " WHERE alarm_at_ms IS NOT NULL AND alarms.id IS NULL LIMIT ?",
+            (ID_PREFIX, ID_PREFIX, limit),
+        )
+        alarms, holds = self._one(
+            "SELECT (SELECT count(*) FROM alarms),"
+            " (SELECT count(*) FROM reservations WHERE alarm_at_ms IS NOT NULL)"
+        )
+        if holds_alone or alarms == holds:
+            return [row[0] for row in holds_alone]
+        alarms_alone = self._all(
+            "SELECT alarms.id FROM alarms NOT INDEXED LEFT JOIN reservations"
             " ON reservations.name = substr(alarms.id, ?)"
             " WHERE reservations.alarm_at_ms IS NULL LIMIT ?",
-            (ID_PREFIX, ID_PREFIX, len(ID_PREFIX) + 1, limit),
+            (len(ID_PREFIX) + 1, limit),
         )
-        return [row[0] for row in rows]
+        return [row[0] for row in alarms_alone]
 
     def projections_behind(self) -> bool:
         """Whether the projections were last written for another position than the head."""

@@ -136,7 +136,7 @@ def test_old_and_new_states_stand_side_by_side_in_one_log() -> None:
 
 def test_a_state_that_a_newer_release_wrote_is_refused() -> None:
     row = TOMORROW.to_stored_event(NEW_LOG[0])
-    with pytest.raises(UndecodableEvent, match="state version 3 is newer than 2"):
+    with pytest.raises(UndecodableEvent, match="state version 3"):
         TODAY.to_domain_event(row)
 
 
@@ -257,6 +257,9 @@ GARBAGE = [
     b'{"created_at_ms":[],"expires_at_ms":1800000030000}',
     b'{"created_at_ms":1,"expires_at_ms":2,"more":3}',
     b'{"created_at_ms":1,"expires_at_ms":2,"originator_id":3}',
+    b"[" * 100_000,
+    b'{"created_at_ms":1,"expires_at_ms":2,"v":-1}',
+    b'{"created_at_ms":1,"expires_at_ms":2,"v":0}',
     b'{"created_at_ms":1,"expires_at_ms":2,"v":2}',
     b'{"created_at_ms":1,"expires_at_ms":2,"v":"1"}',
     b'{"created_at_ms":1,"expires_at_ms":2,"v":null}',
@@ -273,27 +276,12 @@ def test_a_state_that_is_not_the_events_own_is_undecodable(state: bytes) -> None
     assert isinstance(refused.value, StoreError)
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="the mapper lets it through")
-def test_a_state_nested_beyond_reason_is_undecodable() -> None:
-    with pytest.raises(UndecodableEvent):
-        EventMapper().decode(SEAT, 7, "reservation.Held", b"[" * 100_000)
-
-
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="the mapper lets it through")
 def test_an_old_state_that_its_upcast_cannot_lift_is_undecodable() -> None:
     with pytest.raises(UndecodableEvent):
         TODAY.decode(SEAT, 7, "reservation.Held", b'{"created_at_ms":1}')
 
 
-@pytest.mark.xfail(strict=True, reason="-1 and 0 count as 1; with upcasts, steps are left out")
-@pytest.mark.parametrize("version", [0, -1])
-def test_a_state_of_a_version_that_never_was_is_undecodable(version: int) -> None:
-    state = b'{"created_at_ms":1,"expires_at_ms":2,"v":%d}' % version
-    with pytest.raises(UndecodableEvent):
-        EventMapper().decode(SEAT, 7, "reservation.Held", state)
-
-
-@pytest.mark.xfail(strict=True, reason="the read model's INTEGER cannot hold it")
+@pytest.mark.xfail(strict=True, reason="a rebuild that meets it ends in an OverflowError")
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, 10**30])
 def test_a_time_that_no_column_can_hold_is_undecodable(number: int) -> None:
     state = b'{"created_at_ms":1,"expires_at_ms":%d}' % number
