@@ -59,7 +59,7 @@ def _helps(
     yield path, command.get_help(context)
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
-            yield from _helps(command.commands[child], path, context)
+            yield from _helps(command.get_command(context, child), path, context)
 
 
 if __name__ == "__main__":

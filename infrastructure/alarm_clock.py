@@ -158,7 +158,7 @@ class AlarmScheduler(BackgroundScheduler):
 class AlarmClock:
     """Owns the scheduler: `start()`, `stop()`; tells it of alarms that come sooner.
 
-    `sweep` is called once a minute to look for strays.
+    `sweep` is called at the start and once a minute, to look for strays.
     """
 
     def __init__(
@@ -185,6 +185,7 @@ class AlarmClock:
             self._sweep,
             "interval",
             seconds=SWEEP_SECONDS,
+            next_run_time=datetime.now(UTC),
             jobstore=HOUSEKEEPING,
             executor=HOUSEKEEPING,
             coalesce=True,

@@ -75,7 +75,8 @@ def check(path: Path) -> str:
 
 
 def _needs_mending(queries: Queries) -> bool:
-    return queries.projections_behind() or bool(queries.strays(1))
+    """What can be told at once. The first sweep, right after the start, looks closely."""
+    return queries.projections_behind() or not queries.as_many_alarms_as_holds()
 
 
 def _mend(path: Path) -> int:

@@ -1,44 +1,52 @@
 """The command line: `reservation-expiry`.
 
 One module per group of commands; what they share (options, tables, exit codes) is in
-`common.py`. Every option may come from a variable instead (RESERVATION_PORT for --port,
-and so on). A user's mistake gets one sentence and an exit code, never a traceback.
+`common.py`. A command's module is imported when the command is run, so that serving
+does not wait for what only tables and exports need. Every option may come from a
+variable instead (RESERVATION_PORT for --port, and so on). A user's mistake gets one
+sentence and an exit code, never a traceback.
 """
 
-from importlib.metadata import version
+from importlib import import_module
 
 import click
 
-from api.cli.alarms import alarms
-from api.cli.backup import backup, restore
-from api.cli.common import EXIT_CODES_HELP, Command, Group
-from api.cli.log import log
-from api.cli.reservations import events, history, hold, list_reservations, show
-from api.cli.serve import serve
+EXIT_CODES_HELP = (
+    "Exit codes: 0 done; 1 differences were found; 2 wrong usage; 3 the database or file "
+    "cannot be used; 4 the address cannot be listened on; 5 no such reservation or alarm."
+)
+COMMANDS = {
+    "alarms": "api.cli.alarms:alarms",
+    "backup": "api.cli.backup:backup",
+    "events": "api.cli.reservations:events",
+    "history": "api.cli.reservations:history",
+    "hold": "api.cli.reservations:hold",
+    "list": "api.cli.reservations:list_reservations",
+    "log": "api.cli.log:log",
+    "restore": "api.cli.backup:restore",
+    "serve": "api.cli.serve:serve",
+    "show": "api.cli.reservations:show",
+}
 
-__all__ = ["Command", "main"]
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is asked for it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name].split(":")
+        return getattr(import_module(module), name)
 
 
 @click.group(
-    cls=Group,
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EXIT_CODES_HELP,
 )
-@click.version_option(version("reservation-expiry"), message="%(prog)s %(version)s")
+@click.version_option(package_name="reservation-expiry", message="%(prog)s %(version)s")
 def main() -> None:
     """Reservations that end by themselves: held, alarmed, expired exactly once."""
-
-
-for command in (
-    serve,
-    hold,
-    show,
-    history,
-    list_reservations,
-    events,
-    alarms,
-    log,
-    backup,
-    restore,
-):
-    main.add_command(command)

@@ -7,16 +7,15 @@ import click
 from api.cli.common import (
     EXIT_NOT_FOUND,
     Command,
-    Group,
     application,
     database_option,
     fail,
     instant,
     json_option,
     print_json,
-    print_table,
     queries,
 )
+from api.cli.output import print_table
 from domain.reservation import ID_PREFIX
 from infrastructure import alarm_state
 from infrastructure.clock import SystemClock
@@ -25,7 +24,7 @@ HEADINGS = ("RESERVATION", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 REDRIVE_PAGE = 500
 
 
-@click.group(cls=Group)
+@click.group()
 def alarms() -> None:
     """Look at alarms and re-drive parked ones."""
 

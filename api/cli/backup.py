@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from api.cli.common import Command, database_option, progress
+from api.cli.common import Command, database_option
+from api.cli.output import progress
 from infrastructure import backup as backups
 
 FILE = click.Path(dir_okay=False, path_type=Path)

@@ -1,7 +1,7 @@
 """What the commands share: options, the application on a file, output, exit codes."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, time
 from pathlib import Path
@@ -9,10 +9,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from domain.errors import DomainError, ReservationExpiryError
 from infrastructure.application import ReservationApplication
@@ -27,11 +23,6 @@ EXIT_USAGE = 2  # click's own
 EXIT_REFUSED = 3
 EXIT_CANNOT_LISTEN = 4
 EXIT_NOT_FOUND = 5
-EXIT_CODES_HELP = (
-    "Exit codes: 0 done; 1 differences were found; 2 wrong usage; 3 the database or file "
-    "cannot be used; 4 the address cannot be listened on; 5 no such reservation or alarm."
-)
-PIPE_WIDTH = 160  # columns of a table where there is no terminal to ask
 
 
 class Command(click.Command):
@@ -49,11 +40,6 @@ class Command(click.Command):
             sys.exit(0)
         except OSError as error:
             fail(f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}")
-
-
-class Group(click.Group):
-    command_class = Command
-    group_class = type
 
 
 def exit_code_of(error: ReservationExpiryError) -> int:
@@ -122,35 +108,6 @@ def application(path: Path) -> Iterator[ReservationApplication]:
 
 def print_json(value: object) -> None:
     click.echo(msgspec.json.encode(value))
-
-
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on a terminal; in a pipe the same, wide enough not to be cut."""
-    terminal = sys.stdout.isatty()
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console(width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
-
-
-@contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, where that is a terminal; counts up by what it is told."""
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn(title),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} events"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task(title, total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 def instant(at_ms: int | None) -> str | None:

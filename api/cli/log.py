@@ -10,7 +10,6 @@ import click
 from api.cli.common import (
     EXIT_DIFFERENT,
     Command,
-    Group,
     Instant,
     application,
     database_option,
@@ -18,10 +17,9 @@ from api.cli.common import (
     json_option,
     opened,
     print_json,
-    print_table,
-    progress,
     queries,
 )
+from api.cli.output import print_table, progress
 from api.contract import render
 from domain.reservation import ID_PREFIX
 from infrastructure.application import ReservationApplication
@@ -35,7 +33,7 @@ from infrastructure.transfer import export_log
 from infrastructure.verify import verify as verify_log
 
 
-@click.group(cls=Group)
+@click.group()
 def log() -> None:
     """Check, rebuild, move and replay the log of events."""
 

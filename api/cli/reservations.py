@@ -16,9 +16,9 @@ from api.cli.common import (
     instant,
     json_option,
     print_json,
-    print_table,
     queries,
 )
+from api.cli.output import print_table
 from api.contract import render
 from api.questions import render_event
 from domain.reservation import ID_PREFIX, Reservation, aggregate_id, project

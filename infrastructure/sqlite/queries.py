@@ -176,11 +176,7 @@ class Queries:
             " WHERE alarm_at_ms IS NOT NULL AND alarms.id IS NULL LIMIT ?",
             (ID_PREFIX, ID_PREFIX, limit),
         )
-        alarms, holds = self._one(
-            "SELECT (SELECT count(*) FROM alarms),"
-            " (SELECT count(*) FROM reservations WHERE alarm_at_ms IS NOT NULL)"
-        )
-        if holds_alone or alarms == holds:
+        if holds_alone or self.as_many_alarms_as_holds():
             return [row[0] for row in holds_alone]
         alarms_alone = self._all(
             "SELECT alarms.id FROM alarms NOT INDEXED LEFT JOIN reservations"
@@ -189,6 +185,13 @@ class Queries:
             (len(ID_PREFIX) + 1, limit),
         )
         return [row[0] for row in alarms_alone]
+
+    def as_many_alarms_as_holds(self) -> bool:
+        alarms, holds = self._one(
+            "SELECT (SELECT count(*) FROM alarms),"
+            " (SELECT count(*) FROM reservations WHERE alarm_at_ms IS NOT NULL)"
+        )
+        return alarms == holds
 
     def projections_behind(self) -> bool:
         """Whether the projections were last written for another position than the head."""

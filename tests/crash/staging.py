@@ -1,15 +1,17 @@
 """What crash and process tests set a scene with: holds put straight into a file, a lock
-held from outside, a copy of what a crash left, a command run to its end.
+held from outside, requests left in flight, a copy of what a crash left, a command run
+to its end.
 """
 
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from domain.reservation import aggregate_id
@@ -19,7 +21,7 @@ from infrastructure.startup import prepare
 from infrastructure.unit_of_work import UnitOfWork
 from tests.support.clock import ManualClock
 from tests.support.invariants import reading
-from tests.support.server import COMMAND, free_port, wait_for
+from tests.support.server import COMMAND, Server, free_port, wait_for
 
 LAUNCHER = [sys.executable, "-m", "tests.crash.launcher"]
 TTL_SECONDS = 60  # of holds put into a file; what matters is when they are due
@@ -94,6 +96,33 @@ def run_serve(database: Path, *options: str, port: int | None = None, **env: str
         check=False,
         env={**os.environ, **env},
     )
+
+
+def send_hold(server: Server, name: str, ttl_seconds: int = 3600) -> socket.socket:
+    """Sends the request over a connection of its own; `read_answer` has what comes back."""
+    flight = socket.create_connection(("127.0.0.1", server.port), timeout=15)
+    flight.sendall(hold_request(name, ttl_seconds))
+    return flight
+
+
+def hold_request(name: str, ttl_seconds: int = 3600) -> bytes:
+    body = f'{{"ttlSeconds":{ttl_seconds}}}'
+    return (
+        f"POST /reservations/{name} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        f"content-length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def read_answer(flight: socket.socket) -> bytes:
+    """The answer as it came, empty if the connection ended or stalled without one."""
+    with flight, suppress(OSError):
+        return flight.recv(4096)
+    return b""
+
+
+def read_status(flight: socket.socket) -> int | None:
+    answer = read_answer(flight)
+    return int(answer.split()[1]) if answer else None
 
 
 def expired_count(path: Path) -> int:

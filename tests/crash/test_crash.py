@@ -21,16 +21,20 @@ from pathlib import Path
 import pytest
 
 from infrastructure import alarm_state
+from infrastructure.alarm_handler import LEASE_MS
 from infrastructure.alarm_state import AlarmState
 from infrastructure.settings import SHUTDOWN_GRACE_SECONDS
 from tests.crash.staging import (
     LAUNCHER,
     copy_of,
     hold_in_file,
+    hold_request,
     is_running,
     locked,
     now_ms,
+    read_status,
     run_serve,
+    send_hold,
     wait_for_expired,
 )
 from tests.support.invariants import Log, alarms, check_invariants
@@ -98,6 +102,7 @@ class Crash:
     answer: Answer | None  # what the client heard of its hold, None if nothing
     log: Log  # as the crash left it
     alarm: AlarmState | None
+    look_again_in_ms: float | None  # as the alarm's row says, counted from the crash
     log_in_the_end: Log
     exit_code: int
 
@@ -160,7 +165,9 @@ def crash(fault: Fault, folder: Path) -> Crash:
         wait_for(lambda: is_expired(server.state("one")), CRASH_SECONDS, 0.1)
         exit_code = server.stop()
         state = alarm and alarm_state.decode(alarm[1])
-        return Crash(answer, log, state, check_invariants(server.database), exit_code)
+        look_again_in_ms = alarm and (alarm[0] - marker.stat().st_mtime) * 1000
+        log_in_the_end = check_invariants(server.database)
+        return Crash(answer, log, state, look_again_in_ms, log_in_the_end, exit_code)
     finally:
         server.ensure_gone()
 
@@ -173,6 +180,7 @@ def test_f2_a_kill_leaves_the_state_before_the_transaction_or_the_state_after_it
     assert found.log.topics("one") == events
     assert (found.alarm and found.alarm.attempts) == attempts
     assert (found.alarm and found.alarm.token is not None) == claimed
+    assert not claimed or found.look_again_in_ms > LEASE_MS / 2
 
 
 @pytest.mark.parametrize("point", HOLDS)
@@ -469,26 +477,3 @@ def hold_at_once(server: Server, name: str) -> bool:
     flight = send_hold(server, name)
     flight.settimeout(0.5)
     return read_status(flight) == 201
-
-
-def send_hold(server: Server, name: str, ttl_seconds: int = 3600) -> socket.socket:
-    flight = socket.create_connection(("127.0.0.1", server.port), timeout=15)
-    flight.sendall(hold_request(name, ttl_seconds))
-    return flight
-
-
-def hold_request(name: str, ttl_seconds: int = 3600) -> bytes:
-    body = f'{{"ttlSeconds":{ttl_seconds}}}'
-    return (
-        f"POST /reservations/{name} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
-        f"content-length: {len(body)}\r\n\r\n{body}"
-    ).encode()
-
-
-def read_status(flight: socket.socket) -> int | None:
-    """The status of the answer, None if the connection ended or stalled without one."""
-    with flight, suppress(OSError):
-        start = flight.recv(4096)
-        if start:
-            return int(start.split()[1])
-    return None
