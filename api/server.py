@@ -32,6 +32,7 @@ from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
 THREADS = IN_FLIGHT_LIMIT + 8
 ORPHAN_CHECK_SECONDS = 0.5
 LISTEN_BACKLOG = 1024
+MAX_DEATHS, DEATHS_SECONDS = 20, 60  # of workers; more in that time means they cannot live
 
 logger = logging.getLogger(__name__)
 
@@ -89,14 +90,35 @@ class _Server(MPServer):
     """granian's server, which calls a worker's exit a failure if the worker heard of the
     shutdown before it did, as happens when a signal goes to the whole process group."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.deaths: list[float] = []
+
     def signal_handler_interrupt(self, *args: Any, **kwargs: Any) -> None:
         for worker in self.wrks:
             worker.interrupt_by_parent = True
         super().signal_handler_interrupt(*args, **kwargs)
 
+    def _respawn_workers(self, *args: Any, **kwargs: Any) -> None:
+        """Replaces a dead worker however often, until it is plainly no use.
+
+        granian gives up, healthy workers included, when one dies twice in 5.5 s. An alarm
+        that kills its process may do that; it is parked in the end, and the rest goes on.
+        """
+        now = time.monotonic()
+        self.deaths = [at for at in self.deaths if now - at < DEATHS_SECONDS] + [now]
+        if len(self.deaths) > MAX_DEATHS:
+            logger.error("%d workers died within %d s: giving up", MAX_DEATHS, DEATHS_SECONDS)
+            self.interrupt_signal = True
+            self.interrupt_children.append(0)
+            return
+        logger.error("a worker died and is replaced")
+        super()._respawn_workers(*args, **kwargs)
+        self.respawned_wrks.clear()
+
     def _stop_workers(self) -> None:
         super()._stop_workers()
-        if self.interrupt_signal:
+        if self.interrupt_signal and len(self.deaths) <= MAX_DEATHS:
             self.interrupt_children.clear()
 
 
@@ -170,5 +192,7 @@ def _end_with_parent(parent_pid: int) -> None:
             time.sleep(ORPHAN_CHECK_SECONDS)
         logger.error("the parent process is gone: shutting down")
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(SHUTDOWN_GRACE_SECONDS)
+        os._exit(1)  # as the parent would have done to one that does not come to an end
 
     threading.Thread(target=watch, name="orphan-watch", daemon=True).start()

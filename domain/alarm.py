@@ -18,6 +18,11 @@ JITTER = 0.25
 Outcome = Literal["ok", "rejected", "retry", "parked", "released"]
 
 
+def retry_delay_ms(attempts: int) -> int:
+    """How long to wait after `attempts` attempts, jitter aside."""
+    return FIRST_RETRY_DELAY_MS * 2 ** (attempts - 1)
+
+
 def next_attempt_at_ms(attempts: int, failed_at_ms: int, random: float) -> int | None:
     """When to try again after `attempts` attempts, the last of which failed.
 
@@ -26,5 +31,5 @@ def next_attempt_at_ms(attempts: int, failed_at_ms: int, random: float) -> int |
     """
     if attempts > MAX_RETRIES:
         return None
-    delay_ms = FIRST_RETRY_DELAY_MS * 2 ** (attempts - 1)
+    delay_ms = retry_delay_ms(attempts)
     return failed_at_ms + delay_ms + int(delay_ms * JITTER * random)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from domain.alarm import MAX_ATTEMPTS, Outcome, next_attempt_at_ms
+from domain.alarm import MAX_ATTEMPTS, Outcome, next_attempt_at_ms, retry_delay_ms
 from domain.errors import NotDue, NotHeld
 from domain.reservation import expire
 from infrastructure import alarm_state
@@ -58,10 +58,11 @@ class Claimed:
 
 
 class ClaimDueAlarms:
-    """Marks up to `limit` due alarms as ours until now + `lease_ms`. Returns a Claimed.
+    """Marks up to `limit` due alarms as ours for `lease_ms`. Returns a Claimed.
 
-    A claim counts as an attempt begun, durably, so that a handler which kills its process
-    backs off and is parked in the end like any other.
+    A claim counts as an attempt begun, durably, and its lease is never shorter than the
+    wait after a failure would be. So a handler which kills its process backs off and is
+    parked in the end like any other.
     """
 
     on_tables = True
@@ -73,18 +74,18 @@ class ClaimDueAlarms:
 
     def run(self, unit: UnitOfWork) -> Claimed:
         claimed, token, rows = Claimed(), uuid4().hex, []
-        lease_end = (unit.now_ms + self._lease_ms) / 1000
         for alarm_id, _, job_state in unit.session.due_alarms(unit.now_ms, self._limit):
             state = _readable(alarm_id, job_state)
             if state is None or state.attempts >= MAX_ATTEMPTS:
-                unit.session.replace_alarm(job_state, (alarm_id, None, job_state))
+                unit.session.park_alarm(alarm_id, job_state)
                 claimed.parked.append(alarm_id)
                 continue
             claimed.lapsed += state.token is not None
             ours = AlarmState(state.scheduled_time, state.attempts + 1, token)
             encoded = alarm_state.encode(ours)
             claimed.claims.append(Claim(alarm_id, ours, encoded))
-            rows.append((alarm_id, lease_end, encoded))
+            lease_ms = max(self._lease_ms, retry_delay_ms(ours.attempts))
+            rows.append((alarm_id, (unit.now_ms + lease_ms) / 1000, encoded))
         if rows:
             unit.session.put_alarms(rows)
         return claimed

@@ -35,6 +35,7 @@ from infrastructure.writer import Work, Writer
 SWEEP_LIMIT = 500  # strays repaired in one transaction
 IN_FLIGHT_LIMIT = 40  # callers that may wait for the writer at once
 GATE_SECONDS = 0.25  # how long one more caller waits to become one of them
+STUCK_SECONDS = 0.1  # a transaction that takes longer is waiting for somebody else
 WRITE_LIMIT_SECONDS = 2.0  # a commit on its way for longer means "not ready"
 
 logger = logging.getLogger(__name__)
@@ -164,7 +165,9 @@ class ReservationApplication(Application[str]):
     def _execute(self, work: Work) -> Any:
         """Runs it on the writer. Raises Overloaded if too many wait for that already."""
         self._database.refuse_after_fork()
-        if not self._gate.acquire(timeout=GATE_SECONDS):
+        # Where the writer is stuck there is no use in waiting, and no thread to spare for it.
+        patience = 0 if self.writer.seconds_waiting > STUCK_SECONDS else GATE_SECONDS
+        if not self._gate.acquire(timeout=patience):
             raise Overloaded(f"{IN_FLIGHT_LIMIT} commands are waiting for the database")
         try:
             return self.writer.execute(work)

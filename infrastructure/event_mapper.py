@@ -9,7 +9,7 @@ each older state to the next, so that yesterday's log still loads.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
@@ -18,7 +18,9 @@ from domain.events import AlarmScheduled, Expired, Held
 from infrastructure.errors import UndecodableEvent, UnknownTopic
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, int]).decode  # every field of our events is one
+# Every field of our events is an integer that the store's columns can hold.
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_decode = msgspec.json.Decoder(dict[str, Integer]).decode
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 VERSION_KEY = "v"

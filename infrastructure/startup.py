@@ -41,8 +41,9 @@ def prepare(path: Path) -> Prepared:
     """
     database = Database(path)
     try:
+        if path.is_file() and schema_version(database):
+            check_head(database)  # before anything is written
         migrate(database)
-        check_head(database)
         queries = Queries(database)
         mended = _mend(path) if _needs_mending(queries) else 0
         return Prepared(queries.overview(), mended)

@@ -176,6 +176,8 @@ class Writer:
             for ticket in tickets:
                 if ticket.work.on_tables:
                     ticket.result = ticket.work.run(unit)
+            if self.last_error is not None:
+                session.mark_written()  # an empty commit would not tell whether it works again
             session.commit()
         except Exception as error:
             return self._abandon(session, error)

@@ -18,7 +18,7 @@ _MORE = "SELECT EXISTS (SELECT 1 FROM events WHERE originator_id > ? AND origina
 _EVENTS = """
 SELECT originator_id, originator_version, topic, state, position FROM events
 WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id, originator_version"""
-_ALARMS = "SELECT id, next_run_time, job_state FROM alarms WHERE id > ? AND id <= ?"
+_ALARMS = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE id > ? AND id <= ?"
 _ROWS = """
 SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
     expiration_count, alarm_at_ms FROM reservations WHERE name > ? AND name <= ?"""

@@ -159,7 +159,7 @@ class Queries:
         elif due_at_ms is not None:
             where, values = " WHERE next_run_time <= ?", [due_at_ms / 1000]
         return self._all(
-            "SELECT id, next_run_time, job_state FROM alarms"
+            "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
             f"{where} ORDER BY next_run_time, id LIMIT ?",
             (*values, limit),
         )
@@ -194,9 +194,13 @@ class Queries:
         return alarms == holds
 
     def projections_behind(self) -> bool:
-        """Whether the projections were last written for another position than the head."""
-        position, projected = self._one("SELECT position, projected_position FROM log_head")
-        return position != projected
+        """Whether the projections were last written for another position than the head, or
+        are empty where the log is not."""
+        position, projected, empty = self._one(
+            "SELECT position, projected_position, NOT EXISTS (SELECT 1 FROM reservations)"
+            " FROM log_head"
+        )
+        return position != projected or (position > 0 and empty)
 
     def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
         rows = self._all(statement, parameters)

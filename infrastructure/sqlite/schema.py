@@ -80,7 +80,9 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
     except StoreError as error:
         raise _why_not_opened(database.path, error) from error
     try:
-        _refuse_what_is_not_ours(connection, database.path, len(migrations))
+        version = _refuse_what_is_not_ours(connection, database.path, len(migrations))
+        if version == len(migrations) and _is_complete(connection):
+            return
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         version = _refuse_what_is_not_ours(connection, database.path, len(migrations))
@@ -94,6 +96,16 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
         raise _why_not_opened(database.path, translate(error)) from error
     finally:
         connection.close()
+
+
+def _is_complete(connection: sqlite3.Connection) -> bool:
+    """Whether nothing is to be made: the projections are there, and WAL is on."""
+    tables = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"
+        " AND name IN ('alarms', 'reservations')"
+    ).fetchone()[0]
+    journal_mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    return tables == 2 and journal_mode == "wal"
 
 
 def schema_version(database: Database) -> int:

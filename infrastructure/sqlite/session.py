@@ -49,7 +49,7 @@ _ON_RESERVATION = """ ON CONFLICT (name) DO UPDATE SET version = excluded.versio
     expires_at_ms = excluded.expires_at_ms, expired_at_ms = excluded.expired_at_ms,
     expiration_count = excluded.expiration_count, alarm_at_ms = excluded.alarm_at_ms"""
 _DUE = """
-SELECT id, next_run_time, job_state FROM alarms WHERE next_run_time <= ?
+SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE next_run_time <= ?
 ORDER BY next_run_time LIMIT ?"""
 
 
@@ -139,22 +139,31 @@ class SqliteSession:
 
     def alarm(self, alarm_id: str) -> AlarmRow | None:
         return self._run(
-            "SELECT id, next_run_time, job_state FROM alarms WHERE id = ?", (alarm_id,)
+            "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE id = ?",
+            (alarm_id,),
         ).fetchone()
 
     def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool:
         """Writes `row` if the alarm's state still is `expected`. Whether it was."""
         alarm_id, next_run_time, job_state = row
         changed = self._run(
-            "UPDATE alarms SET next_run_time = ?, job_state = ? WHERE id = ? AND job_state = ?",
+            "UPDATE alarms SET next_run_time = ?, job_state = ?"
+            " WHERE id = ? AND CAST(job_state AS BLOB) = ?",
             (next_run_time, job_state, alarm_id, expected),
         )
         return changed.rowcount == 1
 
+    def park_alarm(self, alarm_id: str, expected: bytes) -> None:
+        """Takes the alarm out of the clock's sight if its state still is `expected`."""
+        self._run(
+            "UPDATE alarms SET next_run_time = NULL WHERE id = ? AND CAST(job_state AS BLOB) = ?",
+            (alarm_id, expected),
+        )
+
     def remove_alarm(self, alarm_id: str, expected: bytes) -> bool:
         """Deletes the alarm if its state still is `expected`. Whether it was."""
         deleted = self._run(
-            "DELETE FROM alarms WHERE id = ? AND job_state = ?", (alarm_id, expected)
+            "DELETE FROM alarms WHERE id = ? AND CAST(job_state AS BLOB) = ?", (alarm_id, expected)
         )
         return deleted.rowcount == 1
 
@@ -170,6 +179,10 @@ class SqliteSession:
         self._run(
             "DELETE FROM reservations WHERE name IN (SELECT value FROM json_each(?))", (wanted,)
         )
+
+    def mark_written(self) -> None:
+        """Writes something that changes nothing."""
+        self._run("UPDATE log_head SET position = position")
 
     def mark_projected(self) -> None:
         """Says that the projections follow from the whole log."""

@@ -5,6 +5,7 @@ to its end.
 
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -24,6 +25,7 @@ from tests.support.invariants import reading
 from tests.support.server import COMMAND, Server, free_port, wait_for
 
 LAUNCHER = [sys.executable, "-m", "tests.crash.launcher"]
+END_WITHIN_SECONDS = 15
 TTL_SECONDS = 60  # of holds put into a file; what matters is when they are due
 
 
@@ -82,20 +84,25 @@ def copy_of(path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-def run_serve(database: Path, *options: str, port: int | None = None, **env: str):
-    """`reservation-expiry serve`, run to its end: a subprocess.CompletedProcess.
+def run_serve(
+    database: Path, *options: str, port: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`reservation-expiry serve`, run to its end.
 
     Made for what must end at once; one that serves instead is killed and fails the test.
     """
     where = ["--database", str(database), "--port", str(port or free_port())]
-    return subprocess.run(
-        [*COMMAND, "serve", *where, *options],
-        capture_output=True,
-        text=True,
-        timeout=15,
-        check=False,
-        env={**os.environ, **env},
-    )
+    command = [*COMMAND, "serve", *where, *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=END_WITHIN_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def send_hold(server: Server, name: str, ttl_seconds: int = 3600) -> socket.socket:

@@ -315,7 +315,6 @@ def test_a_lost_projection_is_made_anew_from_the_log_at_the_start(
     check_invariants(database_path)
 
 
-@pytest.mark.xfail(strict=True, reason="an empty read model and no alarms agree with each other")
 @pytest.mark.parametrize("loss", ["DELETE FROM", "DROP TABLE"])
 def test_both_projections_lost_are_made_anew_from_the_log_at_the_start(
     loss: str, database_path: Path, clock: ManualClock

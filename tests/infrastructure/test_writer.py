@@ -90,6 +90,7 @@ class Bench:
         """Runs them in one transaction, in this order. All are done when it returns."""
         busy = Busy()
         first = self.hand_in(busy)
+        assert busy.has_begun.wait(PATIENCE_SECONDS)
         futures = [self.hand_in(work) for work in works]
         busy.may_end.set()
         for future in (first, *futures):
@@ -199,6 +200,7 @@ def test_a_commit_that_fails_fails_all_its_commands_and_leaves_nothing(bench: Be
 
     busy = Busy()
     first = bench.hand_in(busy)
+    assert busy.has_begun.wait(PATIENCE_SECONDS)
     futures = [bench.hand_in(hold("seat-1")), bench.hand_in(hold("seat-2"))]
     bench.session.before_commit = lambda: setattr(bench.session, "before_commit", fail)
     busy.may_end.set()
@@ -310,6 +312,7 @@ def test_32_threads_that_hold_one_id_ten_times_all_succeed(
 def test_stop_finishes_what_was_handed_in_and_takes_no_more(bench: Bench) -> None:
     busy = Busy()
     bench.hand_in(busy)
+    assert busy.has_begun.wait(PATIENCE_SECONDS)
     futures = [bench.hand_in(hold(f"seat-{number}")) for number in range(3)]
     stopping = bench.stop_soon()
     with pytest.raises(StoreStopped):
