@@ -12,7 +12,7 @@ export RESERVATION_DATABASE ?= $(or $(DATABASE),data/reservations.db)
 export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format contract docs lock lab verify rebuild replay clean
+.PHONY: help install run test lint format contract docs lock lab verify rebuild replay bench bench-quick bench-full clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,15 @@ lock: install ## pin all dependencies anew, with hashes
 
 lab: install ## walk the lab on a scratch database and show the evidence
 	$(BIN)/python -m lab.walk
+
+bench: install ## measure beside workerd and stock APScheduler; about 25 minutes
+	$(BIN)/python -m benchmarks --json docs/benchmark.json
+
+bench-quick: install ## the same, small, in about two minutes
+	$(BIN)/python -m benchmarks --quick
+
+bench-full: install ## the same with a log of ten million events
+	$(BIN)/python -m benchmarks --full --json docs/benchmark.json
 
 verify: install ## check the log and all that is projected from it
 	$(BIN)/reservation-expiry log verify

@@ -61,7 +61,7 @@ def main(scale: str | None, only: str | None, json_file: Path | None) -> None:
     """Measure this service beside its peers."""
     started = time.time()
     figures: list[Figure] = []
-    for name, group in _groups(SCALES[scale or "usual"], figures).items():
+    for name, group in groups(SCALES[scale or "usual"], figures).items():
         if only is None or only in name:
             click.echo(f"{name} ...", err=True)
             figures += group()
@@ -73,7 +73,7 @@ def main(scale: str | None, only: str | None, json_file: Path | None) -> None:
     sys.exit(any(figure.verdict == "MISSED" for figure in figures))
 
 
-def _groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterator[Figure]]]:
+def groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterator[Figure]]]:
     def creates() -> float | None:
         found = [f.ours_median for f in figures if f.what.startswith("creates of")]
         return found[0] if found else None

@@ -7,8 +7,7 @@ unless the hold is open and due. That refusal is the whole idempotency.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from domain.errors import InvalidNow, InvalidReservationId, InvalidTtl, NotDue, NotHeld
 from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
@@ -24,11 +23,11 @@ _NAME = re.compile(NAME_PATTERN)
 Status = Literal["held", "expired"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(NamedTuple):
     """The state of one reservation after `version` events. Times are Unix milliseconds.
 
-    `alarm_at_ms` is when its alarm is scheduled, None when it has none.
+    `alarm_at_ms` is when its alarm is scheduled, None when it has none. A tuple, because a
+    replay makes one for every event, and a frozen dataclass takes five times as long.
     """
 
     id: str

@@ -22,13 +22,4 @@ def alarm_row(alarm_id: str, scheduled_time_ms: int) -> AlarmRow:
 
 def reservation_row(state: Reservation) -> ReservationRow:
     """The read-model row: what GET and lists answer from."""
-    return (
-        state.name,
-        state.version,
-        state.status,
-        state.created_at_ms,
-        state.expires_at_ms,
-        state.expired_at_ms,
-        state.expiration_count,
-        state.alarm_at_ms,
-    )
+    return (state.name, *state[1:])

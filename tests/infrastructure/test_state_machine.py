@@ -10,7 +10,6 @@ import sqlite3
 import tempfile
 from collections import defaultdict
 from contextlib import closing
-from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -203,7 +202,7 @@ class Reservations(RuleBasedStateMachine):
 
 def said(state: Any) -> dict[str, Any]:
     """A reservation as the model has it."""
-    return {key: value for key, value in asdict(state).items() if key != "id"}
+    return {key: value for key, value in state._asdict().items() if key != "id"}
 
 
 TestReservations = Reservations.TestCase

@@ -1,0 +1,41 @@
+"""Each benchmark scenario, tiny, so that it cannot rot. Says nothing about speed."""
+
+import shutil
+
+import pytest
+
+from benchmarks.__main__ import SCALES, groups
+from benchmarks.load import MissingTool
+from benchmarks.servers import workerd_binary
+
+TINY = SCALES["smoke"]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("name", ["drains", "lateness", "open holds", "replay", "limits"])
+def test_every_figure_is_measured_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_peers(monkeypatch)
+    if shutil.which("wrk") is None and name in ("lateness", "open holds"):
+        pytest.skip("wrk is not installed: this group needs it")
+    figures = list(groups(TINY, [])[name]())
+    assert figures
+    assert all(figure.ours for figure in figures)
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+def test_requests_are_measured_and_a_missing_peer_is_reported(monkeypatch) -> None:
+    refuse_peers(monkeypatch)
+    figures = list(groups(TINY, [])["requests"]())
+    assert all(figure.ours for figure in figures)
+    assert all("peer missing" in figure.note for figure in figures)
+
+
+def refuse_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests install nothing from npm; the peers' own scenario is the benchmark itself."""
+
+    def missing() -> None:
+        raise MissingTool("not in a test")
+
+    assert callable(workerd_binary)
+    monkeypatch.setattr("benchmarks.servers.workerd_binary", missing)
