@@ -17,6 +17,8 @@ import click
 from benchmarks.alarms import drains, lateness
 from benchmarks.figures import Figure, print_table
 from benchmarks.limits import limits
+from benchmarks.load import MissingTool
+from benchmarks.plot import draw_growth
 from benchmarks.scenarios import requests_per_second
 from benchmarks.servers import cpu_count
 from benchmarks.size import open_holds, replay_tools
@@ -61,15 +63,20 @@ def main(scale: str | None, only: str | None, json_file: Path | None) -> None:
     """Measure this service beside its peers."""
     started = time.time()
     figures: list[Figure] = []
-    for name, group in groups(SCALES[scale or "usual"], figures).items():
+    chosen = SCALES[scale or "usual"]
+    for name, group in groups(chosen, figures).items():
         if only is None or only in name:
             click.echo(f"{name} ...", err=True)
-            figures += group()
+            try:
+                figures += group()
+            except MissingTool as missing:
+                figures.append(Figure(name, "", note=f"not measured: {missing}"))
     print_table(figures)
     click.echo(f"{_machine()}; {time.time() - started:.0f} s in all")
     if json_file is not None:
         found = {"machine": _machine(), "figures": [f.as_json() for f in figures]}
         json_file.write_text(json.dumps(found, indent=1) + "\n")
+        draw_growth(figures, chosen.sizes, json_file.with_name("growth.svg"))
     sys.exit(any(figure.verdict == "MISSED" for figure in figures))
 
 

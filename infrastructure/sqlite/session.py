@@ -181,8 +181,12 @@ class SqliteSession:
         )
 
     def mark_written(self) -> None:
-        """Writes something that changes nothing."""
-        self._run("UPDATE log_head SET position = position")
+        """Has the commit write a page, though nothing is different after it.
+
+        SQLite leaves a page alone that is overwritten with what it holds, hence two steps.
+        """
+        self._run("UPDATE log_head SET projected_position = projected_position + 1")
+        self._run("UPDATE log_head SET projected_position = projected_position - 1")
 
     def mark_projected(self) -> None:
         """Says that the projections follow from the whole log."""
