@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infrastructure.application import ReservationApplication
-from infrastructure.errors import DamagedLog, DatabaseRefused
+from infrastructure.errors import DamagedLog, DatabaseRefused, VersionConflict
 from infrastructure.event_mapper import EventMapper
 from infrastructure.files import replaced_when_done
 from infrastructure.rebuild import rebuild
@@ -66,7 +66,10 @@ def import_log(source: str, target: Path, progress: Progress = lambda events: No
     with replaced_when_done(target) as part:
         database = Database(part)
         migrate(database)
-        fill(database, read_log(source, mapper, progress))
+        try:
+            fill(database, read_log(source, mapper, progress))
+        except VersionConflict as error:
+            raise ImportRefused("two events have the same version of one reservation") from error
         database.close()
         _project(part)
         report = _verified(part, progress)

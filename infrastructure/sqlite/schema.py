@@ -24,7 +24,10 @@ APPLICATION_ID = 0x52455356  # "RESV"
 # `events` is the log and the only truth; the rest is projected from it.
 #   log_head: the highest position ever committed, the checksum of that event, and how far
 #     the projections have come. A log that ends before it has lost its tail.
-LOG_TABLES = """
+EVENTS_INDEX = (
+    "CREATE UNIQUE INDEX events_by_originator ON events (originator_id, originator_version)"
+)
+LOG_TABLES = f"""
 CREATE TABLE events (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     originator_id TEXT NOT NULL,
@@ -34,7 +37,7 @@ CREATE TABLE events (
     recorded_at_ms INTEGER NOT NULL,
     checksum BLOB NOT NULL
 );
-CREATE UNIQUE INDEX events_by_originator ON events (originator_id, originator_version);
+{EVENTS_INDEX};
 CREATE TABLE log_head (
     singleton INTEGER PRIMARY KEY CHECK (singleton = 1),
     position INTEGER NOT NULL,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from infrastructure.errors import DatabaseRefused
 from infrastructure.sqlite.database import Database, translate
+from infrastructure.sqlite.schema import EVENTS_INDEX
 from infrastructure.sqlite.session import SqliteSession
 
 ALL_PAGES = -1  # in one step: one snapshot, however busy the writers are
@@ -35,7 +36,12 @@ def copy(database: Database, target: Path) -> None:
 
 
 def fill(database: Database, batches: Iterable[list[tuple]]) -> None:
-    """Appends events, as they are, to a log that nobody else sees."""
+    """Appends events, as they are, to an empty log that nobody else sees.
+
+    The index is made at the end, in one sort: kept up row by row it would cost more than
+    all the rest. Raises VersionConflict if two events have one version of one aggregate.
+    """
+    _execute(database, "DROP INDEX events_by_originator")
     session = SqliteSession(database)
     try:
         for rows in batches:
@@ -45,6 +51,18 @@ def fill(database: Database, batches: Iterable[list[tuple]]) -> None:
             session.commit()
     finally:
         session.close()
+    _execute(database, EVENTS_INDEX)
+
+
+def _execute(database: Database, statement: str) -> None:
+    connection = database.connect()
+    try:
+        connection.execute("PRAGMA temp_store = FILE")  # a sort may be larger than memory
+        connection.execute(statement)
+    except sqlite3.Error as error:
+        raise translate(error) from error
+    finally:
+        connection.close()
 
 
 def retire(path: Path) -> None:

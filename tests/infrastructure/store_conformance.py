@@ -195,6 +195,19 @@ class StoreConformance:
         session.rollback()
         assert positions(session) == [1]
 
+    def test_a_commit_that_is_to_write_though_nothing_changed_changes_nothing(
+        self, session: Session
+    ) -> None:
+        session.begin()
+        write_everything(session)
+        before = contents(session)
+        session.commit()
+        session.begin()
+        session.mark_written()
+        session.commit()
+        session.begin()
+        assert contents(session) == before
+
     # Alarms
 
     def test_alarms_are_put_and_put_anew(self, session: Session) -> None:
@@ -264,6 +277,17 @@ class StoreConformance:
         assert not session.remove_alarm(seat(1), b"a")
         assert session.alarm(seat(1)) is None
         assert session.alarm(seat(2)) is not None
+
+    def test_an_alarm_is_parked_as_it_is_only_while_its_state_is_the_expected(
+        self, session: Session
+    ) -> None:
+        session.begin()
+        session.put_alarms([(seat(1), 5.0, b"a"), (seat(2), 5.0, b"a")])
+        session.park_alarm(seat(1), b"b")
+        assert session.alarm(seat(1)) == (seat(1), 5.0, b"a")
+        session.park_alarm(seat(1), b"a")
+        assert session.alarm(seat(1)) == (seat(1), None, b"a")
+        assert [row[0] for row in session.due_alarms(NOW_MS, 10)] == [seat(2)]
 
     # The read model
 
