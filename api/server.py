@@ -32,6 +32,7 @@ from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
 THREADS = IN_FLIGHT_LIMIT + 8
 ORPHAN_CHECK_SECONDS = 0.5
 LISTEN_BACKLOG = 1024
+ASK_AGAIN_SECONDS = 0.5
 MAX_DEATHS, DEATHS_SECONDS = 20, 60  # of workers; more in that time means they cannot live
 
 logger = logging.getLogger(__name__)
@@ -117,7 +118,18 @@ class _Server(MPServer):
         self.respawned_wrks.clear()
 
     def _stop_workers(self) -> None:
+        """Asks more than once: a SIGTERM that comes just as a worker's main thread goes to
+        sleep is noted by the interpreter, and acted on only when another one wakes it."""
+        stopped = threading.Event()
+
+        def ask_again() -> None:
+            while not stopped.wait(ASK_AGAIN_SECONDS):
+                for worker in list(self.wrks):
+                    worker.terminate()
+
+        threading.Thread(target=ask_again, name="ask-again", daemon=True).start()
         super()._stop_workers()
+        stopped.set()
         if self.interrupt_signal and len(self.deaths) <= MAX_DEATHS:
             self.interrupt_children.clear()
 
@@ -191,8 +203,9 @@ def _end_with_parent(parent_pid: int) -> None:
         while os.getppid() == parent_pid:
             time.sleep(ORPHAN_CHECK_SECONDS)
         logger.error("the parent process is gone: shutting down")
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(SHUTDOWN_GRACE_SECONDS)
+        for _ in range(int(SHUTDOWN_GRACE_SECONDS / ASK_AGAIN_SECONDS)):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(ASK_AGAIN_SECONDS)
         os._exit(1)  # as the parent would have done to one that does not come to an end
 
     threading.Thread(target=watch, name="orphan-watch", daemon=True).start()

@@ -1,0 +1,103 @@
+"""Where the time of one create goes, in microseconds: `python -m benchmarks.where`.
+
+32 threads hold new names through the application, with no HTTP; every statement of the
+writer's transactions is timed. What HTTP adds is timed on its own, with no transaction.
+"""
+
+import io
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from api.http import create_app
+from benchmarks.load import CONNECTIONS
+from benchmarks.servers import scratch
+from infrastructure.application import ReservationApplication
+from infrastructure.sqlite.session import SqliteSession
+from infrastructure.startup import prepare
+
+SECONDS = 6.0
+REQUESTS = 5_000
+TIMED = ("begin", "tails", "head", "append", "put_alarms", "put_reservations", "commit")
+
+
+def main() -> None:
+    with scratch() as folder:
+        path = folder / "reservations.db"
+        prepare(path)
+        application = ReservationApplication(path)
+        spent = _time_statements()
+        application.start(alarms=False)
+        holds, elapsed = _hold_for(application, SECONDS)
+        batches = spent.pop("batches")
+        get_us = _request_us(create_app(application), "GET", b"")
+        refused_us = _request_us(create_app(application), "POST", b'{"ttlSeconds":4}')
+        application.stop()
+    click.echo(f"{holds / elapsed:,.0f} holds/s, {holds / batches:.1f} in a commit; us per hold:")
+    for name in TIMED:
+        click.echo(f"  {name:17} {spent[name] / holds * 1e6:7.1f}")
+    rest = elapsed - sum(spent.values())
+    click.echo(f"  {'all else':17} {rest / holds * 1e6:7.1f}   decide, encode, hand over, wait")
+    click.echo("us per request, without a transaction:")
+    click.echo(f"  a GET {get_us:.1f}; a POST refused for its ttlSeconds {refused_us:.1f}")
+
+
+def _time_statements() -> defaultdict[str, float]:
+    spent: defaultdict[str, float] = defaultdict(float)
+
+    def timed(name: str) -> Callable[..., Any]:
+        method = getattr(SqliteSession, name)
+
+        def run(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return method(*arguments)
+            finally:
+                spent[name] += time.perf_counter() - began
+                spent["batches"] += name == "commit"
+
+        return run
+
+    for name in TIMED:
+        setattr(SqliteSession, name, timed(name))
+    return spent
+
+
+def _hold_for(application: ReservationApplication, seconds: float) -> tuple[int, float]:
+    began, counts = time.perf_counter(), [0] * CONNECTIONS
+
+    def hold(caller: int) -> None:
+        while time.perf_counter() - began < seconds:
+            application.hold(f"n-{caller}-{counts[caller]}", 3600)
+            counts[caller] += 1
+
+    threads = [threading.Thread(target=hold, args=(caller,)) for caller in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts), time.perf_counter() - began
+
+
+def _request_us(app: Callable[..., Any], method: str, body: bytes) -> float:
+    def request() -> None:
+        environ = {
+            "REQUEST_METHOD": method,
+            "PATH_INFO": "/reservations/n-0-0",
+            "CONTENT_LENGTH": str(len(body)),
+            "wsgi.input": io.BytesIO(body),
+        }
+        b"".join(app(environ, lambda status, headers: None))
+
+    began = time.perf_counter()
+    for _ in range(REQUESTS):
+        request()
+    return (time.perf_counter() - began) / REQUESTS * 1e6
+
+
+if __name__ == "__main__":
+    main()
