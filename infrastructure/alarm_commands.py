@@ -135,7 +135,8 @@ class ReleaseAlarms:
 
     def run(self, unit: UnitOfWork) -> None:
         for claim in self.claims:
-            move_claim(unit, claim, unit.now_ms, attempts=claim.state.attempts - 1)
+            at_ms = claim.state.scheduled_time  # which is past, so: at once
+            move_claim(unit, claim, at_ms, attempts=claim.state.attempts - 1)
 
 
 class FailAlarm:

@@ -56,6 +56,15 @@ class Found:
     put_alarms: list[AlarmRow] = field(default_factory=list)
     delete_alarms: list[str] = field(default_factory=list)
 
+    @property
+    def rows_to_mend(self) -> int:
+        return (
+            len(self.put_reservations)
+            + len(self.delete_reservations)
+            + len(self.put_alarms)
+            + len(self.delete_alarms)
+        )
+
 
 def compare(chunk: Chunk, mapper: EventMapper) -> Found:
     """Replays the chunk's events and holds the projected rows against the result.
@@ -138,11 +147,16 @@ def _alarm_problem(row: AlarmRow | None, scheduled_time_ms: int) -> str | None:
     if row is None:
         return "is held, and has no alarm"
     try:
-        found_ms = alarm_state.decode(row[2]).scheduled_time
+        state = alarm_state.decode(row[2])
     except alarm_state.UnreadableAlarm as error:
         return f"has an alarm that cannot be read: {error}"
-    if found_ms != scheduled_time_ms:
-        return f"has its alarm at {found_ms}, the log says {scheduled_time_ms}"
+    if state.scheduled_time != scheduled_time_ms:
+        return f"has its alarm at {state.scheduled_time}, the log says {scheduled_time_ms}"
+    looks_at, untouched = row[1], state.attempts == 0 and state.token is None
+    if looks_at is None:
+        return None  # parked
+    if not isinstance(looks_at, float) or (untouched and looks_at != scheduled_time_ms / 1000):
+        return f"has an alarm that would be looked at {looks_at}, not {scheduled_time_ms / 1000}"
     return None
 
 

@@ -66,7 +66,7 @@ def rebuild(
         found, name = writer.execute(RebuildChunk(mapper, name))
         report.aggregates += found.aggregates
         report.events += found.events
-        report.mended += len(found.differences)
+        report.mended += found.rows_to_mend
         room = REPORTED_DIFFERENCES - len(report.differences)
         report.differences += found.differences[:room]
         progress(found.events)

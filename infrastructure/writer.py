@@ -11,6 +11,7 @@ conflict; the unique (originator_id, originator_version) of the log stands behin
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,14 @@ from typing import Any, Protocol
 
 from domain.errors import ReservationExpiryError
 from infrastructure.clock import Clock
-from infrastructure.errors import Overloaded, StoreBusy, StoreError, StoreStopped, VersionConflict
+from infrastructure.errors import (
+    ForkedProcess,
+    Overloaded,
+    StoreBusy,
+    StoreError,
+    StoreStopped,
+    VersionConflict,
+)
 from infrastructure.event_mapper import EventMapper
 from infrastructure.unit_of_work import Session, UnitOfWork
 
@@ -75,12 +83,14 @@ class Writer:
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._taking = threading.Lock()
         self._accepting = False
+        self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._transaction_began: float | None = None  # time.monotonic()
         self.last_error: StoreError | None = None
 
     def start(self) -> None:
         self._accepting = True
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
         self._thread.start()
 
@@ -105,6 +115,8 @@ class Writer:
         taken up in time (it never will be, then); StoreStopped; StoreError if the
         transaction failed.
         """
+        if os.getpid() != self._pid:
+            raise ForkedProcess("this process was forked after the writer was started")
         if not self._accepting:
             raise StoreStopped("the service is shutting down")
         if self._queue.qsize() >= QUEUE_LIMIT:

@@ -16,7 +16,7 @@ SELECT max(originator_id) FROM (
     WHERE originator_id > ? AND originator_id < ? ORDER BY originator_id LIMIT ?)"""
 _MORE = "SELECT EXISTS (SELECT 1 FROM events WHERE originator_id > ? AND originator_id < ?)"
 _EVENTS = """
-SELECT originator_id, originator_version, topic, state, position FROM events
+SELECT originator_id, originator_version, topic, CAST(state AS BLOB), position FROM events
 WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id, originator_version"""
 _ALARMS = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE id > ? AND id <= ?"
 _ROWS = """

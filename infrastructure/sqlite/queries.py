@@ -13,7 +13,8 @@ _RESERVATION = """
 SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
     expiration_count, alarm_at_ms FROM reservations"""
 _EVENT = """
-SELECT position, originator_id, originator_version, topic, state, recorded_at_ms, checksum
+SELECT position, originator_id, originator_version, topic, CAST(state AS BLOB),
+    recorded_at_ms, checksum
 FROM events"""
 
 

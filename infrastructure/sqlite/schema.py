@@ -124,9 +124,14 @@ def check_head(database: Database) -> None:
             "SELECT position, (SELECT coalesce(max(position), 0) FROM events) FROM log_head"
         ).fetchone()
     if last < committed:
+        missing = (
+            f"events {last + 1} to {committed} are"
+            if committed > last + 1
+            else (f"event {committed} is")
+        )
         raise DamagedLog(
             f"the log of {database.path} ends at position {last}, but position {committed} was "
-            f"committed: events {last + 1} to {committed} are missing. Restore a backup"
+            f"committed: {missing} missing. Restore a backup"
         )
     if last > committed:
         raise DamagedLog(

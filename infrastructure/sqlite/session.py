@@ -27,13 +27,13 @@ COURTESY_SECONDS = 2 * LOCK_POLL_SECONDS
 EventRow = tuple[int, str, int, str, bytes, int, bytes]
 
 _TAILS = f"""
-SELECT events.originator_id, originator_version, topic, state
+SELECT events.originator_id, originator_version, topic, CAST(state AS BLOB)
 FROM json_each(?) AS wanted CROSS JOIN events ON events.originator_id = wanted.value
 WHERE originator_version > {-TAIL_EVENTS} + (
     SELECT max(originator_version) FROM events WHERE originator_id = wanted.value)
 ORDER BY events.originator_id, originator_version"""
 _HISTORY = """
-SELECT originator_version, topic, state FROM events WHERE originator_id = ?
+SELECT originator_version, topic, CAST(state AS BLOB) FROM events WHERE originator_id = ?
 ORDER BY originator_version"""
 _INSERT_EVENTS = """
 INSERT INTO events (position, originator_id, originator_version, topic, state,
@@ -62,7 +62,7 @@ class SqliteSession:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: sqlite3.Connection | None = None
-        self._data_version: tuple[int] | None = None
+        self._data_version: list[tuple[int]] | None = None
 
     def begin(self) -> None:
         """Takes the write lock, waiting for it up to the busy timeout.
@@ -87,7 +87,7 @@ class SqliteSession:
             time.sleep(LOCK_POLL_SECONDS)
 
     def _others_wrote(self) -> bool:
-        before, self._data_version = self._data_version, self._run("PRAGMA data_version").fetchone()
+        before, self._data_version = self._data_version, self._fetch("PRAGMA data_version")
         return before != self._data_version
 
     def commit(self) -> None:
@@ -107,15 +107,15 @@ class SqliteSession:
 
     def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]:
         """The newest TAIL_EVENTS events of each: (originator_id, version, topic, state)."""
-        return self._run(_TAILS, (msgspec.json.encode(aggregate_ids).decode(),)).fetchall()
+        return self._fetch(_TAILS, (msgspec.json.encode(aggregate_ids).decode(),))
 
     def history(self, aggregate_id: str) -> list[tuple[int, str, bytes]]:
         """All events of one aggregate: (version, topic, state)."""
-        return self._run(_HISTORY, (aggregate_id,)).fetchall()
+        return self._fetch(_HISTORY, (aggregate_id,))
 
     def head(self) -> tuple[int, bytes]:
         """The newest committed position and its checksum."""
-        return self._run("SELECT position, checksum FROM log_head").fetchone()
+        return self._fetch("SELECT position, checksum FROM log_head")[0]
 
     def append(self, rows: Sequence[EventRow]) -> None:
         """Adds events and moves the head, and with it the projections, to the last."""
@@ -135,13 +135,14 @@ class SqliteSession:
 
     def due_alarms(self, now_ms: int, limit: int) -> list[AlarmRow]:
         """Alarms whose time has come, the earliest first."""
-        return self._run(_DUE, (now_ms / 1000, limit)).fetchall()
+        return self._fetch(_DUE, (now_ms / 1000, limit))
 
     def alarm(self, alarm_id: str) -> AlarmRow | None:
-        return self._run(
+        rows = self._fetch(
             "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE id = ?",
             (alarm_id,),
-        ).fetchone()
+        )
+        return rows[0] if rows else None
 
     def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool:
         """Writes `row` if the alarm's state still is `expected`. Whether it was."""
@@ -169,7 +170,10 @@ class SqliteSession:
 
     def chunk(self, after_name: str, limit: int) -> Chunk:
         """The log and its projections for the next `limit` names (see `chunks.py`)."""
-        return read_chunk(self._run, after_name, limit)
+        try:
+            return read_chunk(self._run, after_name, limit)
+        except sqlite3.Error as error:
+            raise translate(error) from error
 
     def put_reservations(self, rows: Sequence[ReservationRow]) -> None:
         self._insert(_PUT_RESERVATIONS, rows, _ON_RESERVATION)
@@ -198,6 +202,13 @@ class SqliteSession:
             row = f"({', '.join('?' * len(chunk[0]))})"
             values = ", ".join([row] * len(chunk))
             self._run(insert + values + on_conflict, [value for row in chunk for value in row])
+
+    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        cursor = self._run(statement, parameters)
+        try:
+            return cursor.fetchall()
+        except sqlite3.Error as error:
+            raise translate(error) from error
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
         if self._connection is None:

@@ -9,7 +9,8 @@ from infrastructure.sqlite.chunks import read_chunk
 PAGE_ROWS = 2_000
 
 _LOG = """
-SELECT position, originator_id, originator_version, topic, state, recorded_at_ms, checksum
+SELECT position, originator_id, originator_version, topic, CAST(state AS BLOB),
+    recorded_at_ms, checksum
 FROM events ORDER BY position"""
 
 

@@ -142,7 +142,7 @@ def test_a_row_that_somebody_inserts_by_hand_gets_no_used_position_either(
 
 @pytest.mark.parametrize(
     ("kept", "missing"),
-    [(3, "events 4 to 4 are missing"), (2, "events 3 to 4"), (0, "events 1 to 4")],
+    [(3, "event 4 is missing"), (2, "events 3 to 4"), (0, "events 1 to 4")],
 )
 def test_a_cut_off_tail_is_refused_at_the_start_and_the_positions_are_named(
     kept: int, missing: str, database_path: Path, clock: ManualClock
