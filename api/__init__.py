@@ -3,5 +3,5 @@
 A door parses, calls the application and renders; it decides nothing. Only this room
 imports flask, click and granian.
 
-Start with `http.py` (the app and its routes) or `cli.py` (the commands).
+Start with `http.py` (the app and its routes) or `cli/` (the commands).
 """

@@ -57,10 +57,9 @@ def refuse_taken_address(host: str, port: int) -> None:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-    except OSError as error:
-        raise CannotListen(
-            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
-        ) from error
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CannotListen(f"cannot listen on {host}:{port}: {reason.lower()}") from error
 
 
 def serve(settings: Settings) -> None:
@@ -84,7 +83,9 @@ def serve(settings: Settings) -> None:
     )
     # The warning about many threads is for CPU-bound apps; ours wait for the disk.
     logging.getLogger("_granian").addFilter(lambda r: "Python threads" not in r.getMessage())
-    server.serve(spawn_target=Worker(settings), target_loader=_no_target, wrap_loader=False)
+    server.serve(
+        spawn_target=Worker(settings, os.getpid()), target_loader=_no_target, wrap_loader=False
+    )
 
 
 class _Server(MPServer):
@@ -139,6 +140,7 @@ class Worker:
     """What a worker process runs. Called by granian, in the new process."""
 
     settings: Settings
+    parent_pid: int
 
     def __call__(
         self, worker_id: int, process_name: str | None, loader: Callable, *args: Any
@@ -147,7 +149,7 @@ class Worker:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until there is something to drain
         granian_signals.set_sync_signals = _drain_once
         configure_logging(self.settings.log_level)
-        _end_with_parent(os.getppid())
+        _end_with_parent(self.parent_pid)
         with running(ReservationApplication(self.settings.database)) as application:
             app = create_app(application, replay_route=self.settings.replay_route)
             MPServer._spawn_wsgi_worker(worker_id, process_name, lambda: app, *args)

@@ -28,11 +28,11 @@ class AlarmLog:
 
     def write(self, attempts: Iterable[Attempt]) -> None:
         lines = b"".join(map(self._line, attempts))
-        stream = self._stream or sys.stdout.buffer
         try:
+            stream = self._stream or sys.stdout.buffer
             stream.write(lines)
             stream.flush()
-        except OSError as error:
+        except (OSError, ValueError, AttributeError) as error:  # gone, closed, or none at all
             logger.warning("alarm log lines were lost: %s", error)
 
     def _line(self, attempt: Attempt) -> bytes:

@@ -29,20 +29,24 @@ def backup(source: Path, target: Path, progress: Progress = lambda events: None)
     and OSError if the target's folder cannot be written.
     """
     _refuse_missing(source)
+    _refuse_itself(source, target)
     database = Database(source)
     try:
         schema_version(database)
         with replaced_when_done(target) as part:
             copy(database, part)
-            return _verified(part, progress)
+            report = _verified(part, progress)
+            retire(target)
+            return report
     finally:
         database.close()
 
 
 def restore(source: Path, target: Path, progress: Progress = lambda events: None) -> VerifyReport:
     """Puts a backup in the target's place. Raises as `backup`, and DatabaseInUse."""
-    retire(target)
     _refuse_missing(source)
+    _refuse_itself(source, target)
+    retire(target)  # said before the work, and made sure of after it
     database = Database(source)
     try:
         schema_version(database)
@@ -80,6 +84,11 @@ def import_log(source: str, target: Path, progress: Progress = lambda events: No
 def _refuse_missing(source: Path) -> None:
     if not source.exists():
         raise DatabaseRefused(f"there is no database at {source}")
+
+
+def _refuse_itself(source: Path, target: Path) -> None:
+    if target.exists() and target.samefile(source):
+        raise DatabaseRefused(f"{target} is the database itself")
 
 
 def _refuse_events(target: Path) -> None:

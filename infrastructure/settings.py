@@ -1,7 +1,7 @@
 """What an operator may set, with the limits that hold for everybody.
 
 The command line fills this in from options and from RESERVATION_* variables
-(api/cli.py); nothing below it reads the environment.
+(api/cli/serve.py); nothing below it reads the environment.
 """
 
 from dataclasses import dataclass

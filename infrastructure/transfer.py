@@ -8,6 +8,7 @@ target's place only when everything has turned out right.
 
 import gzip
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -168,7 +169,7 @@ def _opened_for_reading(source: str) -> Iterator[Iterator[bytes]]:
     with opened as file:
         try:
             yield _limited(file)
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ImportRefused(f"{source} is not a whole gzip file: {error}") from error
 
 

@@ -86,7 +86,7 @@ class Writer:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._transaction_began: float | None = None  # time.monotonic()
-        self.last_error: StoreError | None = None
+        self.last_error: Exception | None = None
 
     def start(self) -> None:
         self._accepting = True
@@ -198,9 +198,8 @@ class Writer:
 
     def _abandon(self, session: Session, error: Exception) -> Exception:
         """Rolls back, and starts on a fresh connection if even that fails."""
-        if isinstance(error, StoreError):
-            self.last_error = error
-        else:
+        self.last_error = error
+        if not isinstance(error, StoreError):
             logger.exception("a transaction failed")
         try:
             session.rollback()

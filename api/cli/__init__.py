@@ -2,9 +2,9 @@
 
 One module per group of commands; what they share (options, tables, exit codes) is in
 `common.py`. A command's module is imported when the command is run, so that serving
-does not wait for what only tables and exports need. Every option may come from a
-variable instead (RESERVATION_PORT for --port, and so on). A user's mistake gets one
-sentence and an exit code, never a traceback.
+does not wait for what only tables and exports need. The settings of `serve`, and --database,
+may come from variables (RESERVATION_PORT for --port, and so on). A user's mistake gets
+one sentence and an exit code, never a traceback.
 """
 
 from importlib import import_module

@@ -114,7 +114,10 @@ def instant(at_ms: int | None) -> str | None:
     """2026-11-29T14:03:07.250Z"""
     if at_ms is None:
         return None
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError):
+        return f"{at_ms} ms"  # beyond the year 9999, as an explicit clock may be
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -127,7 +130,7 @@ class Instant(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, int):
             return value
-        if value.isdigit() and len(value) > 8:
+        if value.isdigit() and 8 < len(value) <= 16:
             return int(value)
         try:
             at = _today_at(value) or datetime.fromisoformat(value)

@@ -101,7 +101,9 @@ def list_reservations(
 
 
 @click.command(cls=Command)
-@click.option("--after", type=click.IntRange(min=0), default=0, help="From behind this position.")
+@click.option(
+    "--after", type=click.IntRange(0, 2**53), default=0, help="From behind this position."
+)
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
 @click.option("--follow", is_flag=True, help="Go on with new ones as they are committed.")
 @database_option

@@ -120,9 +120,12 @@ def schema_version(database: Database) -> int:
 def check_head(database: Database) -> None:
     """Raises DamagedLog if the newest committed events are missing from the log."""
     with database.reader() as connection:
-        committed, last = connection.execute(
+        head = connection.execute(
             "SELECT position, (SELECT coalesce(max(position), 0) FROM events) FROM log_head"
         ).fetchone()
+    if head is None:
+        raise DamagedLog(f"the log of {database.path} has lost its head. Restore a backup")
+    committed, last = head
     if last < committed:
         missing = (
             f"events {last + 1} to {committed} are"

@@ -89,5 +89,7 @@ def _lock_alone(path: Path) -> None:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE")
         connection.execute("COMMIT")
+        if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            raise sqlite3.OperationalError("the WAL could not be folded in")
     finally:
         connection.close()
