@@ -200,3 +200,12 @@ def test_a_mistake_gets_a_sentence_and_an_exit_code(arguments: tuple[str, ...], 
 
 def test_the_reference_is_what_the_commands_say() -> None:
     assert (ROOT / "docs" / "cli.md").read_text() == reference(), "run `make docs`"
+
+
+def test_a_clock_beyond_every_calendar_is_shown_as_a_number(
+    run, application: ReservationApplication
+) -> None:
+    application.hold("seat-1", 60)
+    application.expire("seat-1", 2**53 - 1)
+    assert "9007199254740991 ms" in run("show", "seat-1").output
+    assert "9007199254740991 ms" in run("history", "seat-1").output

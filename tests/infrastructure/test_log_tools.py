@@ -390,3 +390,25 @@ def test_diff_tells_what_began_moved_and_ended(log: Path) -> None:
     ]
     later = diff(queries, EventMapper(), start, start + 10_000)
     assert next((c.what, c.name) for c in later) == ("moved", "seat-2")
+
+
+def test_a_backup_never_lands_on_a_database_that_is_open(
+    application: ReservationApplication, database_path: Path, tmp_path: Path
+) -> None:
+    """Renamed over it, the copy would be beside a WAL that is not its own."""
+    application.hold("seat-1", 600)
+    with pytest.raises(DatabaseRefused, match="is the database itself"):
+        backup(database_path, database_path)
+    other = tmp_path / "other.db"
+    prepare(other)
+    reader = sqlite3.connect(other)
+    reader.execute("SELECT * FROM alarms").fetchall()
+    with pytest.raises(DatabaseInUse):
+        backup(database_path, other)
+    reader.close()
+
+
+def test_a_log_without_its_head_is_refused_with_a_sentence(log: Path) -> None:
+    tamper(log, "DELETE FROM log_head")
+    with pytest.raises(DamagedLog, match="has lost its head"):
+        prepare(log)
