@@ -15,7 +15,7 @@ MAX_RETRIES = 6
 MAX_ATTEMPTS = 1 + MAX_RETRIES
 JITTER = 0.25
 
-Outcome = Literal["ok", "rejected", "retry", "parked", "released"]
+Outcome = Literal["ok", "rejected", "retry", "parked"]
 
 
 def retry_delay_ms(attempts: int) -> int:

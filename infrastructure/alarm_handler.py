@@ -62,7 +62,7 @@ class AlarmHandler:
         """Runs the batch. Never raises for trouble with one alarm or with the database."""
         started = time.perf_counter()
         try:
-            self._report(self._writer.execute(SettleAlarms(claims)))
+            attempts = self._writer.execute(SettleAlarms(claims))
         except StoreError as error:
             if isinstance(error, VersionConflict):
                 self._settle_one_by_one(claims)
@@ -72,13 +72,15 @@ class AlarmHandler:
         except Exception:
             logger.exception("a batch of %d alarms failed and is run one by one", len(claims))
             self._settle_one_by_one(claims)
+        else:
+            self._report(attempts)
         elapsed_ms = (time.perf_counter() - started) * 1000
         self._slowest_ms = max(elapsed_ms, self._slowest_ms * SLOWEST_DECAY)
 
     def _settle_one_by_one(self, claims: list[Claim]) -> None:
         for claim in claims:
             try:
-                self._report(self._writer.execute(SettleAlarms([claim])))
+                attempts = self._writer.execute(SettleAlarms([claim]))
             except VersionConflict as error:
                 # Decided under the write lock, so the log itself contradicts it: a failure.
                 self._fail(claim, error)
@@ -86,6 +88,8 @@ class AlarmHandler:
                 self._release([claim])
             except Exception as error:
                 self._fail(claim, error)
+            else:
+                self._report(attempts)
 
     def _fail(self, claim: Claim, error: Exception) -> None:
         try:

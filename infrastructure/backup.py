@@ -26,24 +26,9 @@ def backup(source: Path, target: Path, progress: Progress = lambda events: None)
     """Copies a database, served or not, into one verified file.
 
     Raises DatabaseRefused if the source is not one of ours or the copy does not verify,
-    and OSError if the target's folder cannot be written.
+    DatabaseInUse if the target is a database that some process has open, and OSError if
+    its folder cannot be written.
     """
-    _refuse_missing(source)
-    _refuse_itself(source, target)
-    database = Database(source)
-    try:
-        schema_version(database)
-        with replaced_when_done(target) as part:
-            copy(database, part)
-            report = _verified(part, progress)
-            retire(target)
-            return report
-    finally:
-        database.close()
-
-
-def restore(source: Path, target: Path, progress: Progress = lambda events: None) -> VerifyReport:
-    """Puts a backup in the target's place. Raises as `backup`, and DatabaseInUse."""
     _refuse_missing(source)
     _refuse_itself(source, target)
     retire(target)  # said before the work, and made sure of after it
@@ -57,6 +42,11 @@ def restore(source: Path, target: Path, progress: Progress = lambda events: None
             return report
     finally:
         database.close()
+
+
+def restore(source: Path, target: Path, progress: Progress = lambda events: None) -> VerifyReport:
+    """Puts a backup in the target's place: a backup the other way. Raises as `backup`."""
+    return backup(source, target, progress)
 
 
 def import_log(source: str, target: Path, progress: Progress = lambda events: None) -> VerifyReport:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -59,9 +60,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
     help="Offer POST /reservations/<id>/replay-alarm, a test seam with an explicit clock.",
 )
 @click.option("--check", is_flag=True, help="Validate everything and start nothing.")
-def serve(check: bool, **options: object) -> None:
+def serve(check: bool, **options: Any) -> None:
     """Serve over HTTP until Ctrl-C or SIGTERM; then drain and exit 0."""
-    settings = Settings(**options)  # type: ignore[arg-type]
+    settings = Settings(**options)
     settings = replace(settings, log_level=settings.log_level.lower())
     from api import server
 
