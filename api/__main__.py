@@ -2,4 +2,5 @@
 
 from api.cli import main
 
-main(prog_name="reservation-expiry")
+if __name__ == "__main__":  # processes that the tools start import this module again
+    main(prog_name="reservation-expiry")

@@ -4,22 +4,20 @@ Each prepares its result in a file beside the target, verifies it there, and ren
 into place; an interruption leaves the target as it was.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import DamagedLog, DatabaseRefused, VersionConflict
 from infrastructure.event_mapper import EventMapper
 from infrastructure.files import replaced_when_done
+from infrastructure.parallel_verify import verify_with_all_cores
 from infrastructure.rebuild import rebuild
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.queries import Queries
 from infrastructure.sqlite.schema import migrate, schema_version
 from infrastructure.sqlite.whole_file import copy, fill, retire
 from infrastructure.transfer import ImportRefused, read_log
-from infrastructure.verify import VerifyReport, verify
-
-Progress = Callable[[int], object]
+from infrastructure.verify import Progress, VerifyReport
 
 
 def backup(source: Path, target: Path, progress: Progress = lambda events: None) -> VerifyReport:
@@ -104,7 +102,7 @@ def _project(path: Path) -> None:
 def _verified(path: Path, progress: Progress) -> VerifyReport:
     database = Database(path)
     try:
-        report = verify(database, EventMapper(), progress)
+        report = verify_with_all_cores(database, progress)
     finally:
         database.close()
     if report.found:

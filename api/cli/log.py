@@ -27,10 +27,10 @@ from infrastructure.backup import import_log
 from infrastructure.comparison import Difference
 from infrastructure.diff import diff as diff_log
 from infrastructure.event_mapper import EventMapper
+from infrastructure.parallel_verify import verify_with_all_cores
 from infrastructure.rebuild import rebuild as rebuild_projections
 from infrastructure.sqlite.queries import Queries
 from infrastructure.transfer import export_log
-from infrastructure.verify import verify as verify_log
 
 
 @click.group()
@@ -46,7 +46,7 @@ def verify(database: Path, as_json: bool) -> None:
     started = time.perf_counter()
     checked = opened(database)
     with progress("verifying", 2 * Queries(checked).head()) as advance:
-        report = verify_log(checked, EventMapper(), advance)
+        report = verify_with_all_cores(checked, advance)
     checked.close()
     seconds = time.perf_counter() - started
     if as_json:

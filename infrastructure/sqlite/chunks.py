@@ -6,15 +6,14 @@ from typing import Any
 from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
 
-_AFTER_ALL_IDS = ID_PREFIX[:-1] + chr(ord(ID_PREFIX[-1]) + 1)
-_AFTER_ALL_NAMES = "\U0010ffff"
+AFTER_ALL_NAMES = "\U0010ffff"
 _PAGE_ROWS = 2_000
 
 _LAST = """
 SELECT max(originator_id) FROM (
     SELECT DISTINCT originator_id FROM events
-    WHERE originator_id > ? AND originator_id < ? ORDER BY originator_id LIMIT ?)"""
-_MORE = "SELECT EXISTS (SELECT 1 FROM events WHERE originator_id > ? AND originator_id < ?)"
+    WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id LIMIT ?)"""
+_MORE = "SELECT EXISTS (SELECT 1 FROM events WHERE originator_id > ? AND originator_id <= ?)"
 _EVENTS = """
 SELECT originator_id, originator_version, topic, CAST(state AS BLOB), position FROM events
 WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id, originator_version"""
@@ -24,16 +23,18 @@ SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
     expiration_count, alarm_at_ms FROM reservations WHERE name > ? AND name <= ?"""
 
 
-def read_chunk(run: Callable[..., Any], after_name: str, limit: int) -> Chunk:
+def read_chunk(
+    run: Callable[..., Any], after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES
+) -> Chunk:
     """The next `limit` names behind `after_name`, with all projected rows in that range.
 
     `run(statement, parameters)` executes on the caller's transaction. The last chunk
-    reaches to the end of the alphabet, so that rows with no events at all are seen too.
+    reaches to `upto_name`, so that rows with no events at all are seen too.
     """
-    start = ID_PREFIX + after_name
-    (last_id,) = run(_LAST, (start, _AFTER_ALL_IDS, limit)).fetchone()
-    more = last_id is not None and run(_MORE, (last_id, _AFTER_ALL_IDS)).fetchone()[0]
-    last_name = last_id.removeprefix(ID_PREFIX) if more else _AFTER_ALL_NAMES
+    start, end = ID_PREFIX + after_name, ID_PREFIX + upto_name
+    (last_id,) = run(_LAST, (start, end, limit)).fetchone()
+    more = last_id is not None and run(_MORE, (last_id, end)).fetchone()[0]
+    last_name = last_id.removeprefix(ID_PREFIX) if more else upto_name
     ids = (start, ID_PREFIX + last_name)
     reservations = {row[0]: row for row in run(_ROWS, (after_name, last_name))}
     alarms = {row[0]: row for row in run(_ALARMS, ids)}

@@ -1,17 +1,19 @@
 """Long reads over one commit: what verifying and exporting stream through."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
-from infrastructure.sqlite.chunks import read_chunk
+from infrastructure.sqlite.chunks import AFTER_ALL_NAMES, read_chunk
 
 PAGE_ROWS = 2_000
 
 _LOG = """
 SELECT position, originator_id, originator_version, topic, CAST(state AS BLOB),
     recorded_at_ms, checksum
-FROM events ORDER BY position"""
+FROM events WHERE position > ? AND position <= ? ORDER BY position"""
+_LAST_POSITION = 2**63 - 1
 
 
 class Snapshot:
@@ -26,11 +28,31 @@ class Snapshot:
             "SELECT position, checksum, projected_position FROM log_head"
         ).fetchone()
 
-    def chunk(self, after_name: str, limit: int) -> Chunk:
-        return read_chunk(self._connection.execute, after_name, limit)
+    def last_position(self) -> int:
+        """The position of the last event that is really there, 0 if there is none."""
+        return self._connection.execute("SELECT ifnull(max(position), 0) FROM events").fetchone()[0]
 
-    def log(self) -> Iterator[list[tuple]]:
-        """The whole log in order of position, a page of rows at a time."""
-        cursor = self._connection.execute(_LOG)
+    def checksum_at(self, position: int) -> bytes | None:
+        """The checksum stored with an event, None if there is no such event."""
+        row = self._connection.execute(
+            "SELECT checksum FROM events WHERE position = ?", (position,)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def names_at(self, positions: Iterable[int]) -> Iterator[str]:
+        """The names of the reservations whose events stand there, gaps left out."""
+        for position in positions:
+            for (originator_id,) in self._connection.execute(
+                "SELECT originator_id FROM events WHERE position = ?", (position,)
+            ):
+                if originator_id.startswith(ID_PREFIX):
+                    yield originator_id.removeprefix(ID_PREFIX)
+
+    def chunk(self, after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES) -> Chunk:
+        return read_chunk(self._connection.execute, after_name, limit, upto_name)
+
+    def log(self, after: int = 0, upto: int = _LAST_POSITION) -> Iterator[list[tuple]]:
+        """The events behind one position up to another in order, a page of rows at a time."""
+        cursor = self._connection.execute(_LOG, (after, upto))
         while page := cursor.fetchmany(PAGE_ROWS):
             yield page

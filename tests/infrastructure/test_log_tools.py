@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 import sqlite3
 import threading
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 from infrastructure.application import ReservationApplication
 from infrastructure.backup import backup, import_log, restore
 from infrastructure.diff import diff
-from infrastructure.errors import DamagedLog, DatabaseRefused, ForeignDatabase
+from infrastructure.errors import DamagedLog, DatabaseRefused, ForeignDatabase, StoreUnavailable
 from infrastructure.event_mapper import EventMapper
+from infrastructure.parallel_verify import verify_with_all_cores
 from infrastructure.rebuild import rebuild
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.queries import Queries
@@ -141,6 +144,44 @@ def test_verify_finds_and_names_the_position_of(kind: str, log: Path) -> None:
     tamper(log, statement)
     report = verified(log)
     assert any(d.position == position and problem in d.problem for d in report.differences), report
+
+
+@pytest.mark.parametrize("events", [1, 2, 4])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_verify_in_parts_finds_what_verify_at_once_finds(
+    kind: str, events: int, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts so small that damage lies in, before and behind a part's bounds."""
+    tamper(log, DAMAGE[kind][0])
+    at_once = verified(log)
+    monkeypatch.setattr("infrastructure.verify.PART_EVENTS", events)
+    in_parts = verified(log)
+    assert in_parts == at_once
+
+
+def test_verify_with_two_processes_finds_what_one_finds(log: Path) -> None:
+    tamper(log, *(DAMAGE[kind][0] for kind in ("a deleted alarm", "an altered time of recording")))
+    read: list[int] = []
+    database = Database(log)
+    report = verify_with_all_cores(database, read.append, processes=2)
+    database.close()
+    assert report == verified(log)
+    assert report.found == 2
+    assert sum(read) == 2 * 9
+
+
+def test_a_verifying_process_that_is_killed_is_told_of(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.parallel_verify._verify_in_worker", die)
+    database = Database(log)
+    with pytest.raises(StoreUnavailable, match="was killed"):
+        verify_with_all_cores(database, processes=2)
+    database.close()
+
+
+def die(path: Path, part: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_verify_finds_an_expiry_that_the_rules_would_not_have_decided(log: Path) -> None:

@@ -1,0 +1,83 @@
+"""Verifying with several processes, for a log that takes seconds to read.
+
+An interpreter replays on one core at a time; the parts of a verification need nothing of
+each other, so a pool of processes takes them in turn, each with a connection of its own.
+"""
+
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+from infrastructure.errors import StoreUnavailable
+from infrastructure.event_mapper import EventMapper
+from infrastructure.sqlite.database import Database
+from infrastructure.sqlite.queries import Queries
+from infrastructure.verify import (
+    Part,
+    Progress,
+    VerifyReport,
+    verify,
+    verify_part,
+    verify_with,
+)
+
+WORTH_IT_EVENTS = 100_000  # below, starting the processes costs more than they save
+
+
+def verify_with_all_cores(
+    database: Database, progress: Progress = lambda events: None, processes: int | None = None
+) -> VerifyReport:
+    """`verify`, on as many processes as there are cores to run on, or as asked for.
+
+    Each starts a fresh interpreter that imports the main module again, so a program of
+    your own that calls this needs its `if __name__ == "__main__":`.
+    """
+    if processes is None:
+        long = Queries(database).head() >= WORTH_IT_EVENTS
+        processes = len(os.sched_getaffinity(0)) if long else 1
+    if processes == 1:
+        return verify(database, EventMapper(), progress)
+
+    def run(parts: Iterable[Part]) -> Iterator[VerifyReport]:
+        return _run_in_pool(database.path, parts, processes, progress)
+
+    return verify_with(database, run)
+
+
+def _run_in_pool(
+    path: Path, parts: Iterable[Part], processes: int, progress: Progress
+) -> Iterator[VerifyReport]:
+    # Threads of the caller's (a progress bar has one) make forking unsafe.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _leave_interrupts_to_the_parent)
+    try:
+        for done in as_completed([pool.submit(_verify_in_worker, path, part) for part in parts]):
+            report, read = done.result()
+            progress(read)
+            yield report
+    except BrokenProcessPool as error:
+        raise StoreUnavailable("a process that was verifying was killed") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _verify_in_worker(path: Path, part: Part) -> tuple[VerifyReport, int]:
+    """The part's report, and how many events were read for it."""
+    read = 0
+
+    def count(events: int) -> None:
+        nonlocal read
+        read += events
+
+    database = Database(path)
+    try:
+        return verify_part(database, EventMapper(), part, count), read
+    finally:
+        database.close()
