@@ -53,7 +53,7 @@ lock: install ## pin all dependencies anew, with hashes
 lab: install ## walk the lab on a scratch database and show the evidence
 	$(BIN)/python -m lab.walk
 
-bench: install ## measure beside workerd and stock APScheduler; about 25 minutes
+bench: install ## measure beside workerd and stock APScheduler; about half an hour
 	$(BIN)/python -m benchmarks --json docs/benchmark.json
 
 bench-quick: install ## the same, small, in about two minutes

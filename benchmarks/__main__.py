@@ -17,11 +17,11 @@ import click
 from benchmarks.alarms import drains, lateness
 from benchmarks.figures import Figure, print_table
 from benchmarks.limits import limits
-from benchmarks.load import MissingTool
+from benchmarks.load import MissingTool, generator
 from benchmarks.plot import draw_growth
 from benchmarks.scenarios import requests_per_second
 from benchmarks.servers import cpu_count
-from benchmarks.size import open_holds, replay_tools
+from benchmarks.size import growth, open_holds, replay_tools
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,22 @@ class Scale:
     late_over: int
     bursts: tuple[int, ...]
     sizes: tuple[int, ...]
+    logs: tuple[int, ...]
     log_holds: int
 
 
 SCALES = {
-    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (100, 200), 500),
-    "quick": Scale(1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), 50_000),
+    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500),
+    "quick": Scale(
+        1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), (10_000, 100_000), 50_000,
+    ),
     "usual": Scale(
         3, 5, 100_000, (20_000, 200_000), 30, 20, (500, 10_000),
-        (1_000, 10_000, 100_000, 1_000_000), 500_000,
+        (1_000, 10_000, 100_000, 1_000_000), (100_000, 1_000_000), 500_000,
     ),
     "full": Scale(
         3, 8, 100_000, (20_000, 200_000), 60, 20, (500, 10_000),
-        (1_000, 10_000, 100_000, 1_000_000), 5_000_000,
+        (1_000, 10_000, 100_000, 1_000_000), (100_000, 1_000_000, 10_000_000), 5_000_000,
     ),
 }  # fmt: skip
 
@@ -90,6 +93,7 @@ def groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterat
         "drains": lambda: drains(scale.rounds, scale.drains, scale.peer_seconds),
         "lateness": lambda: lateness(scale.late_over, scale.bursts),
         "open holds": lambda: open_holds(scale.sizes),
+        "growth": lambda: growth(scale.rounds, scale.seconds, scale.sizes, scale.logs),
         "replay": lambda: replay_tools(scale.log_holds),
         "limits": lambda: limits(creates()),
     }
@@ -98,7 +102,8 @@ def groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterat
 def _machine() -> str:
     return (
         f"{cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, "
-        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
+        f"load by {generator()}"
     )
 
 

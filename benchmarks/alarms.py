@@ -14,7 +14,7 @@ from statistics import median
 
 from benchmarks.data import fill
 from benchmarks.figures import Bar, Figure
-from benchmarks.load import MissingTool, wrk
+from benchmarks.load import MissingTool, run_load
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import Ours, Workerd, ours, scratch, workerd
 from tests.support.server import wait_for
@@ -26,19 +26,35 @@ CREATES_PER_SECOND = 500
 
 
 def drains(rounds: int, sizes: tuple[int, ...], peer_seconds: float) -> Iterator[Figure]:
-    """Overdue holds at the start, everything on, until the last has expired."""
+    """Overdue holds at the start, everything on, until the last has expired.
+
+    The peers are measured beside the first size; the others are held against that.
+    """
+    peer: list[float] = []
+    scheduler: list[float] = []
     for size in sizes:
+        first = size == sizes[0]
         figure = Figure(f"drain of {size:,} overdue", "1/s", bar=Bar(6, 12))
-        stock = Figure(f"  beside stock APScheduler, {size:,} jobs", "1/s", bar=Bar(6, 12))
+        stock = Figure("  beside stock APScheduler", "1/s", bar=Bar(6, 12))
         steady = Figure("  from the first to the last", "1/s")
-        for _ in range(rounds if size == sizes[0] else 1):
+        for _ in range(rounds if first else 1):
             per_second, from_first = _drain_ours(size)
             figure.ours.append(per_second)
             stock.ours.append(per_second)
             steady.ours.append(from_first)
-            if size == sizes[0]:
+            if first:
                 _drain_peers(figure, stock, peer_seconds, size)
-        yield from (figure, stock, steady) if stock.peer else (figure, steady)
+        if first:
+            peer, scheduler = figure.peer, stock.peer
+        else:
+            _hold_against(figure, peer, Workerd.name, sizes[0])
+            _hold_against(stock, scheduler, "APScheduler", sizes[0])
+        yield from (figure, stock, steady)
+
+
+def _hold_against(figure: Figure, peer: list[float], name: str, size: int) -> None:
+    figure.peer = [median(peer)] if peer else []
+    figure.peer_name, figure.note = name, f"the peer's rate beside {size:,}"
 
 
 def _drain_peers(figure: Figure, stock: Figure, seconds: float, size: int) -> None:
@@ -74,7 +90,7 @@ def _drain_workerd(seconds: float) -> tuple[float, int]:
     ttl = round(seconds) + PEER_TTL_SECONDS
     with scratch() as folder:
         with workerd(folder) as server:
-            load = wrk("creates", server.port, seconds, tag="due", ttl=ttl)
+            load = run_load("creates", server.port, seconds, tag="due", ttl=ttl)
         count = round(load.per_second * seconds)
         time.sleep(ttl)
         (folder / "out.txt").write_text("")
@@ -136,7 +152,7 @@ def _lateness_ours(
         with _creating(server) if busy else _idle():
             if reads_p99 is not None:
                 seconds = (due_ms / 1000 - time.time()) + 2
-                reads_p99.append(wrk("reads", server.port, seconds, name="h-1").p99_ms)
+                reads_p99.append(run_load("reads", server.port, seconds, name="h-1").p99_ms)
             wait_for(lambda: len(_late(server)) >= count, PATIENCE_SECONDS, 0.25)
         if not busy and _open_alarms(path):
             raise WrongAnswer("alarms are left over")

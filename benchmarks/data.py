@@ -3,7 +3,8 @@
 Only the clock and the size of the transactions differ from what a server does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from infrastructure.commands import HoldReservation
@@ -25,23 +26,53 @@ def fill(
 
     The i-th of them (from 0) ends at `expires_at_ms(i)`.
     """
+    with _unit_of_work(folder) as transaction:
+        for start in range(0, holds, HOLDS_PER_COMMIT):
+            numbers = range(start, min(start + HOLDS_PER_COMMIT, holds))
+            with transaction() as unit:
+                unit.load(_id(tag, first, i, holds) for i in numbers)
+                for i in numbers:
+                    unit.now_ms = expires_at_ms(i) - TTL_SECONDS * 1000
+                    HoldReservation(_id(tag, first, i, holds), TTL_SECONDS).run(unit)
+    return folder / "reservations.db"
+
+
+def fill_log(folder: Path, events: int, names: int, now_ms: int) -> Path:
+    """A log of so many events, of holds that were taken over and over.
+
+    `h-1` to `h-{names}` are open, the last ones until TTL_SECONDS after `now_ms`.
+    """
+    rounds = max(events // (2 * names), 1)  # a hold is two events
+    ids = [f"reservation/h-{number}" for number in range(1, names + 1)]
+    with _unit_of_work(folder) as transaction:
+        for ago in range(rounds - 1, -1, -1):
+            with transaction() as unit:
+                unit.load(ids)
+                unit.now_ms = now_ms - ago * 1_000
+                for reservation_id in ids:
+                    HoldReservation(reservation_id, TTL_SECONDS).run(unit)
+    return folder / "reservations.db"
+
+
+@contextmanager
+def _unit_of_work(folder: Path) -> Iterator[Callable[[], AbstractContextManager[UnitOfWork]]]:
+    """Lends what begins a transaction; each commits at the end of its block."""
     path = folder / "reservations.db"
     prepare(path)
     database = Database(path)
     session, mapper = SqliteSession(database), EventMapper()
-    for start in range(0, holds, HOLDS_PER_COMMIT):
-        numbers = range(start, min(start + HOLDS_PER_COMMIT, holds))
+
+    @contextmanager
+    def transaction() -> Iterator[UnitOfWork]:
         session.begin()
         unit = UnitOfWork(session, mapper, 0)
-        unit.load(_id(tag, first, i, holds) for i in numbers)
-        for i in numbers:
-            unit.now_ms = expires_at_ms(i) - TTL_SECONDS * 1000
-            HoldReservation(_id(tag, first, i, holds), TTL_SECONDS).run(unit)
+        yield unit
         unit.flush()
         session.commit()
+
+    yield transaction
     session.close()
     database.close()
-    return path
 
 
 def _id(tag: str, first: int, i: int, holds: int) -> str:

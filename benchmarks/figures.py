@@ -13,7 +13,8 @@ from rich.table import Table
 class Bar:
     """What must be reached, and what is aimed at. `low` true: smaller is better.
 
-    `of` says what is held against it: "ratio" to the peer, or "ours".
+    `of` says what is held against it: "ratio" to the peer, "ours", or by how much the
+    "change" from the least to the most of ours is.
     """
 
     must: float
@@ -32,7 +33,9 @@ class Bar:
         return value <= limit if self.low else value >= limit
 
     def __str__(self) -> str:
-        sign, unit = ("<=" if self.low else ">="), ("x" if self.of == "ratio" else "")
+        sign, unit = ("<=" if self.low else ">="), {"ratio": "x"}.get(self.of, "")
+        if self.of == "change":
+            return f"changes {sign} {self.must:.0%}"
         aim = "" if self.stretch is None else f" ({self.stretch:g}{unit})"
         return f"{sign} {self.must:g}{unit}{aim}"
 
@@ -63,10 +66,15 @@ class Figure:
         return median(pairs) if pairs else None
 
     @property
+    def change(self) -> float | None:
+        return max(self.ours) / min(self.ours) - 1 if self.ours else None
+
+    @property
     def verdict(self) -> str:
         if self.bar is None:
             return ""
-        return self.bar.word(self.ratio if self.bar.of == "ratio" else self.ours_median)
+        held_against = {"ratio": self.ratio, "ours": self.ours_median, "change": self.change}
+        return self.bar.word(held_against[self.bar.of])
 
     def as_json(self) -> dict:
         found = asdict(self)

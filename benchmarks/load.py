@@ -1,4 +1,4 @@
-"""The load: wrk with 32 connections, from the other core.
+"""The load: 32 connections, from the other core; by wrk, or aiohttp where there is no wrk.
 
 wrk checks nothing but the status, so every script counts what is not as expected and
 prints it, and scenarios look at a sample of bodies themselves.
@@ -11,6 +11,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import python_load
+
 CONNECTIONS = 32
 SCRIPTS = Path(__file__).parent / "wrk"
 
@@ -21,7 +23,7 @@ class MissingTool(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """What one run of wrk measured. Latencies in ms."""
+    """What one run measured. Latencies in ms."""
 
     per_second: float
     p50_ms: float
@@ -29,15 +31,23 @@ class Load:
     unexpected: int  # answers with another status than the scenario's, or none at all
 
 
-def wrk(script: str, port: int, seconds: float, **variables: object) -> Load:
-    """Runs `wrk/<script>.lua` against a port. Variables go to the script as JSON."""
-    if shutil.which("wrk") is None:
-        raise MissingTool("wrk is not installed (Debian: apt-get install wrk)")
+def run_load(script: str, port: int, seconds: float, **variables: object) -> Load:
+    """Runs a scenario against a port. Variables go to the script."""
+    run = _wrk if shutil.which("wrk") else _python
+    return run(script, port, max(1, round(seconds)), **variables)
+
+
+def generator() -> str:
+    """What makes the load on this machine."""
+    return "wrk" if shutil.which("wrk") else "aiohttp (wrk is not installed)"
+
+
+def _wrk(script: str, port: int, seconds: int, **variables: object) -> Load:
     command = [
         "wrk",
         "--threads=1",
         f"--connections={CONNECTIONS}",
-        f"--duration={max(1, round(seconds))}s",
+        f"--duration={seconds}s",
         "--timeout=20s",
         f"--script={SCRIPTS / script}.lua",
         f"http://127.0.0.1:{port}",
@@ -47,3 +57,9 @@ def wrk(script: str, port: int, seconds: float, **variables: object) -> Load:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(re.search(r"^RESULT (.*)$", done.stdout, re.MULTILINE)[1])
     return Load(found["perSecond"], found["p50Ms"], found["p99Ms"], found["unexpected"])
+
+
+def _python(script: str, port: int, seconds: int, **variables: object) -> Load:
+    latencies, unexpected, took = python_load.run(script, port, seconds, CONNECTIONS, **variables)
+    p50, p99 = (python_load.percentile(latencies, percent) for percent in (50, 99))
+    return Load(len(latencies) / took, p50, p99, unexpected)

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 
 from benchmarks.figures import Bar, Figure
-from benchmarks.load import CONNECTIONS, Load, MissingTool, wrk
+from benchmarks.load import CONNECTIONS, Load, MissingTool, run_load
 from benchmarks.servers import Ours, Workerd, ours, workerd
 from infrastructure.event_mapper import EventMapper
 from infrastructure.sqlite.database import Database
@@ -59,7 +59,7 @@ def requests_per_second(rounds: int, seconds: float, many: int) -> Iterator[Figu
 
 def _all_loads(server: Ours | Workerd, seconds: float) -> dict[str, Load]:
     port = server.port
-    found = {"creates": wrk("creates", port, seconds, tag="new")}
+    found = {"creates": run_load("creates", port, seconds, tag="new")}
     _sample(port, "new", "held")
     _hold(port, "hot")
     found["hot"] = _rested("reads", port, seconds, name="hot")
@@ -74,7 +74,7 @@ def _all_loads(server: Ours | Workerd, seconds: float) -> dict[str, Load]:
 
 def _rested(script: str, port: int, seconds: float, **variables: object) -> Load:
     time.sleep(PAUSE_SECONDS)
-    return wrk(script, port, seconds, **variables)
+    return run_load(script, port, seconds, **variables)
 
 
 def _read_spread(port: int, seconds: float, many: int) -> float:

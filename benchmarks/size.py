@@ -1,4 +1,4 @@
-"""What many open holds cost: memory, the start, the disk, and the pace of everything."""
+"""What size costs: memory, the start, the disk, the pace, and the tools on a long log."""
 
 import os
 import random
@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from benchmarks.data import fill
+from benchmarks.data import fill, fill_log
 from benchmarks.figures import Bar, Figure
-from benchmarks.load import wrk
+from benchmarks.load import run_load
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import Ours, ours, resident_mb, scratch
 from infrastructure.alarm_commands import ClaimDueAlarms
@@ -19,34 +20,66 @@ from infrastructure.application import ReservationApplication
 from tests.support.server import wait_for
 
 FAR_MS = 3_000_000
-PASSES = 200
-LOAD_SECONDS = 3
+PASSES = 500
+WARM_UP_PASSES = 50
+LATE = 100
+LATE_OVER_MS = 2_000
+LATE_LEAD_MS = 1_500
 SETTLE_SECONDS = 2
 
 
 def open_holds(sizes: tuple[int, ...]) -> Iterator[Figure]:
-    """For each number of open holds: memory, start, disk; and how the pace changes."""
-    growth: dict[str, Figure] = {
-        key: Figure(f"{what} at {', '.join(f'{size:,}' for size in sizes)} open holds", unit)
-        for key, what, unit in (
-            ("creates", "creates", "1/s"),
-            ("reads", "reads at random", "1/s"),
-            ("pass", "a pass over the alarms", "ms"),
-        )
-    }
+    """For the most open holds: memory, start, disk."""
     empty_mb = _memory_of_an_empty_server()
-    for size in sizes:
-        with scratch() as folder:
-            due_ms = int(time.time() * 1000) + FAR_MS
-            path = fill(folder, size, lambda i, due=due_ms: due + i)
-            if size == sizes[-1]:
-                yield from _start_and_memory(folder, path, size, empty_mb)
-            for key, value in _pace(folder, path, size).items():
-                growth[key].ours.append(value)
-    for figure in growth.values():
-        worst = max(figure.ours) / min(figure.ours) - 1
-        figure.note = "; ".join(f"{value:,.4g}" for value in figure.ours) + f" ({worst:.0%})"
+    with scratch() as folder:
+        due_ms = int(time.time() * 1000) + FAR_MS
+        path = fill(folder, sizes[-1], lambda i: due_ms + i)
+        yield from _start_and_memory(folder, path, sizes[-1], empty_mb)
+
+
+def growth(
+    rounds: int, seconds: float, sizes: tuple[int, ...], logs: tuple[int, ...]
+) -> Iterator[Figure]:
+    """How the pace changes with the number of open holds, and with the length of the log."""
+    now_ms = int(time.time() * 1000)
+    with ExitStack() as stack:
+        databases = []
+        for size in sizes:
+            folder = stack.enter_context(scratch())
+            databases.append((folder, size, fill(folder, size, lambda i: now_ms + FAR_MS + i)))
+        yield from _paces(rounds, seconds, databases, "open holds", sizes)
+    with ExitStack() as stack:
+        databases = []
+        for events in logs:
+            folder = stack.enter_context(scratch())
+            names = min(sizes[0], events // 2)
+            databases.append((folder, names, fill_log(folder, events, names, now_ms)))
+        yield from _paces(rounds, seconds, databases, "events in the log", logs)
+
+
+def _paces(
+    rounds: int,
+    seconds: float,
+    databases: list[tuple[Path, int, Path]],
+    of: str,
+    sizes: tuple[int, ...],
+) -> Iterator[Figure]:
+    """Medians of rounds that take the databases in turn, so that noise hits all alike."""
+    found = [[_pace(seconds, *database) for database in databases] for _ in range(rounds)]
+    for what, unit, bar in (
+        ("creates", "1/s", Bar(0.25, None, "change", True)),
+        ("reads at random", "1/s", Bar(0.25, None, "change", True)),
+        ("a pass over the alarms", "ms", Bar(0.25, None, "change", True)),
+        ("lateness p99 of 100 over 2 s", "ms", None),
+    ):
+        values = [median(r[i][what] for r in found) for i in range(len(databases))]
+        figure = Figure(f"{what} at {_listed(sizes)} {of}", unit, values, bar=bar)
+        figure.note = f"{'; '.join(f'{value:,.3g}' for value in values)} ({figure.change:.0%})"
         yield figure
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return ", ".join(f"{size:,}" for size in sizes)
 
 
 def _memory_of_an_empty_server() -> float:
@@ -76,15 +109,21 @@ def _start_and_memory(folder: Path, path: Path, size: int, empty_mb: float) -> I
     yield Figure("  per open hold", "bytes", [per_hold], bar=bar, note=note)
 
 
-def _pace(folder: Path, path: Path, size: int) -> dict[str, float]:
+def _pace(seconds: float, folder: Path, names: int, path: Path) -> dict[str, float]:
     with ours(folder=folder) as server:
-        creates = wrk("creates", server.port, LOAD_SECONDS, tag=f"n{random.randrange(10**6)}")
-        reads = wrk("reads", server.port, LOAD_SECONDS, tag="h", count=size)
+        tag = f"n{random.randrange(10**9)}"
+        creates = run_load("creates", server.port, seconds, tag=tag)
+        reads = run_load("reads", server.port, seconds, tag="h", count=names)
         _refuse_wrong(server, creates.unexpected + reads.unexpected)
+        due_ms = int(time.time() * 1000) + LATE_LEAD_MS
+        fill(folder, LATE, lambda i: due_ms + i * LATE_OVER_MS // LATE, tag=f"{tag}-late")
+        wait_for(lambda: len(server.alarm_lines()) >= LATE, 30, 0.25)
+        late = sorted(line["latenessMs"] for line in server.alarm_lines())
     return {
         "creates": creates.per_second,
-        "reads": reads.per_second,
-        "pass": _pass_ms(path),
+        "reads at random": reads.per_second,
+        "a pass over the alarms": _pass_ms(path),
+        "lateness p99 of 100 over 2 s": late[int(0.99 * LATE)],
     }
 
 
@@ -98,12 +137,12 @@ def _pass_ms(path: Path) -> float:
     application = ReservationApplication(path)
     application.start(alarms=False)
     times = []
-    for _ in range(PASSES):
+    for _ in range(WARM_UP_PASSES + PASSES):
         began = time.perf_counter()
         application.writer.execute(ClaimDueAlarms(500, 5_000))
         times.append(time.perf_counter() - began)
     application.stop()
-    return median(times) * 1000
+    return median(times[WARM_UP_PASSES:]) * 1000
 
 
 def replay_tools(holds: int) -> Iterator[Figure]:

@@ -12,20 +12,22 @@ TINY = SCALES["smoke"]
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("name", ["drains", "lateness", "open holds", "replay", "limits"])
+@pytest.mark.parametrize("name", ["drains", "lateness", "open holds", "growth", "replay", "limits"])
 def test_every_figure_is_measured_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_peers(monkeypatch)
-    if shutil.which("wrk") is None and name in ("lateness", "open holds"):
-        pytest.skip("wrk is not installed: this group needs it")
     figures = list(groups(TINY, [])[name]())
     assert figures
     assert all(figure.ours for figure in figures)
 
 
 @pytest.mark.real_time
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
-def test_requests_are_measured_and_a_missing_peer_is_reported(monkeypatch) -> None:
+@pytest.mark.parametrize("tool", ["wrk", "aiohttp"])
+def test_requests_are_measured_with(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_peers(monkeypatch)
+    if tool == "wrk" and shutil.which("wrk") is None:
+        pytest.skip("wrk is not installed")
+    if tool == "aiohttp":
+        monkeypatch.setattr("benchmarks.load.shutil.which", lambda name: None)
     figures = list(groups(TINY, [])["requests"]())
     assert all(figure.ours for figure in figures)
     assert all("peer missing" in figure.note for figure in figures)
