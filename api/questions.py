@@ -15,7 +15,9 @@ from flask import Flask, Response, request
 from api.bodies import json_response
 from api.contract import render
 from api.problems import problem
-from domain.reservation import ID_PREFIX, aggregate_id, is_name
+from domain.durable_object import StorageWritten
+from domain.names import named
+from domain.reservation import aggregate_id, is_name
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
@@ -108,11 +110,7 @@ class QuestionViews:
         after = _integer("after", 0, 0, MAX_INTEGER)
         limit = _integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
         rows = self._application.queries.events_after(after, limit)
-        events = [
-            {"reservationId": row.originator_id.removeprefix(ID_PREFIX)}
-            | render_event(row, self._mapper)
-            for row in rows
-        ]
+        events = [named(row.originator_id) | render_event(row, self._mapper) for row in rows]
         return json_response({"events": events, "next": rows[-1].position if rows else after})
 
 
@@ -129,6 +127,8 @@ def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
     except UndecodableEvent as error:
         return {**shown, "data": None, "problem": str(error)}
     data = msgspec.to_builtins(event)
+    if type(event) is StorageWritten:
+        data["puts"] = {key: msgspec.json.decode(value) for key, value in event.puts.items()}
     del data["originator_id"], data["originator_version"]
     return {**shown, "data": {_camel(key): value for key, value in data.items()}}
 

@@ -6,6 +6,7 @@ so that they stop after the last request has been answered, and ends itself when
 parent is gone.
 """
 
+import asyncio
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from granian import _signals as granian_signals
 from granian._granian import WorkerSignal
@@ -62,18 +63,20 @@ def refuse_taken_address(host: str, port: int) -> None:
         raise CannotListen(f"cannot listen on {host}:{port}: {reason.lower()}") from error
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, worker: "Worker | None" = None) -> None:
     """Serves until SIGINT or SIGTERM, then drains. The database must be prepared.
 
+    `worker` is what each process runs, reservations over HTTP unless told otherwise.
     Exits the process with 1 if the workers cannot be kept alive.
     """
+    worker = worker or Worker(settings, os.getpid())
     server = _Server(
         target="reservation-expiry",
         address=settings.host,
         port=settings.port,
-        interface=Interfaces.WSGI,
+        interface=worker.interface,
         workers=settings.workers,
-        blocking_threads=THREADS,
+        blocking_threads=worker.threads,
         backlog=LISTEN_BACKLOG,
         websockets=False,
         log_level=_granian_level(settings.log_level),
@@ -83,9 +86,7 @@ def serve(settings: Settings) -> None:
     )
     # The warning about many threads is for CPU-bound apps; ours wait for the disk.
     logging.getLogger("_granian").addFilter(lambda r: "Python threads" not in r.getMessage())
-    server.serve(
-        spawn_target=Worker(settings, os.getpid()), target_loader=_no_target, wrap_loader=False
-    )
+    server.serve(spawn_target=worker, target_loader=_no_target, wrap_loader=False)
 
 
 class _Server(MPServer):
@@ -142,17 +143,26 @@ class Worker:
     settings: Settings
     parent_pid: int
 
+    interface: ClassVar[Interfaces] = Interfaces.WSGI
+    threads: ClassVar[int] = THREADS
+
     def __call__(
         self, worker_id: int, process_name: str | None, loader: Callable, *args: Any
     ) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until there is something to drain
         granian_signals.set_sync_signals = _drain_once
+        granian_signals.set_loop_signals = _drain_once_on_loop
         configure_logging(self.settings.log_level)
         _end_with_parent(self.parent_pid)
         with running(ReservationApplication(self.settings.database)) as application:
-            app = create_app(application, replay_route=self.settings.replay_route)
-            MPServer._spawn_wsgi_worker(worker_id, process_name, lambda: app, *args)
+            self.answer(application, worker_id, process_name, *args)
+
+    def answer(self, application: ReservationApplication, *args: Any) -> None:
+        """Answers requests until it is told to drain."""
+        worker_id, process_name, *more = args
+        app = create_app(application, replay_route=self.settings.replay_route)
+        MPServer._spawn_wsgi_worker(worker_id, process_name, lambda: app, *more)
 
 
 def _drain_once() -> WorkerSignal:
@@ -168,6 +178,19 @@ def _drain_once() -> WorkerSignal:
         drain.set()
 
     signal.signal(signal.SIGTERM, handler)
+    return drain
+
+
+def _drain_once_on_loop(loop: asyncio.AbstractEventLoop) -> WorkerSignal:
+    """The same for a worker whose main thread runs an event loop."""
+    drain = WorkerSignal()
+
+    def handler() -> None:
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        drain.set()
+
+    loop.add_signal_handler(signal.SIGTERM, handler)
     return drain
 
 

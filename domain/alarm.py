@@ -15,7 +15,7 @@ MAX_RETRIES = 6
 MAX_ATTEMPTS = 1 + MAX_RETRIES
 JITTER = 0.25
 
-Outcome = Literal["ok", "rejected", "retry", "parked"]
+Outcome = Literal["ok", "rejected", "retry", "parked", "superseded"]
 
 
 def retry_delay_ms(attempts: int) -> int:
@@ -33,3 +33,15 @@ def next_attempt_at_ms(attempts: int, failed_at_ms: int, random: float) -> int |
         return None
     delay_ms = retry_delay_ms(attempts)
     return failed_at_ms + delay_ms + int(delay_ms * JITTER * random)
+
+
+def not_before_ms(superseded: int, failed_at_ms: int) -> int:
+    """The earliest time for an alarm that was set by a handler which then failed.
+
+    `superseded` counts such failures in a row, this one included. The first may be
+    followed at any time; each further one waits as a retry would. Cloudflare's runtime
+    has no such limit, so that a handler which sets an alarm for now and fails runs
+    without end.
+    """
+    attempts = min(superseded - 1, MAX_RETRIES)
+    return failed_at_ms + (retry_delay_ms(attempts) if attempts else 0)

@@ -51,3 +51,9 @@ class NotDue(DomainError):
     def __init__(self, expires_at_ms: int) -> None:
         super().__init__(f"the hold runs until {expires_at_ms}")
         self.expires_at_ms = expires_at_ms
+
+
+class InvalidObjectName(DomainError):
+    """The name cannot be a durable object's."""
+
+    code = "invalid-object-name"

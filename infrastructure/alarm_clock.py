@@ -29,6 +29,7 @@ from infrastructure import alarm_state
 from infrastructure.alarm_commands import Claim
 from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.clock import Clock
+from infrastructure.projections import AlarmScope
 
 POLL_SECONDS = 1.0  # looks at least this often: another process may have set an alarm
 SWEEP_SECONDS = 60
@@ -44,17 +45,21 @@ logging.getLogger("apscheduler.scheduler").setLevel(logging.WARNING)
 
 logger = logging.getLogger(__name__)
 
+NextLook = Callable[[AlarmScope], float | None]
+"""The earliest `next_run_time` in a scope, in Unix seconds."""
+
 
 class AlarmJobStore(SQLAlchemyJobStore):
     """The alarms table as a job store: it hands out claims and writes nothing itself.
 
-    `lookup_job`, `get_all_jobs` and `get_next_run_time` are the library's own, over its
-    own table shape. A row that cannot be read is left out of them, never removed.
+    `lookup_job` and `get_all_jobs` are the library's own, over its own table shape. A row
+    that cannot be read is left out of them, never removed.
     """
 
-    def __init__(self, engine: Engine, handler: AlarmHandler) -> None:
+    def __init__(self, engine: Engine, handler: AlarmHandler, next_look: NextLook) -> None:
         super().__init__(engine=engine, tablename="alarms")
         self._handler = handler
+        self._next_look = next_look
         self._outstanding = 0
         self._counting = threading.Lock()
 
@@ -81,9 +86,13 @@ class AlarmJobStore(SQLAlchemyJobStore):
         return [self._job(claims[0].state.token or "", self._run_batch, claims)]
 
     def get_next_run_time(self) -> datetime | None:
-        """None for a time that is none: such a row is for verify to find, not to stop us."""
+        """When the next alarm is to be looked at that this process can run.
+
+        None for a time that is none: such a row is for verify to find, not to stop us.
+        """
         try:
-            return super().get_next_run_time()
+            seconds = self._next_look(self._handler.scope)
+            return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
         except (TypeError, ValueError, OverflowError):
             return None
 
@@ -175,17 +184,19 @@ class AlarmClock:
         self,
         engine: Engine,
         handler: AlarmHandler,
+        next_look: NextLook,
         clock: Clock,
         sweep: Callable[[], object],
     ) -> None:
         self._engine = engine
         self._handler = handler
+        self._next_look = next_look
         self._clock = clock
         self._sweep = sweep
         self._scheduler: AlarmScheduler | None = None
 
     def start(self) -> None:
-        store = AlarmJobStore(self._engine, self._handler)
+        store = AlarmJobStore(self._engine, self._handler, self._next_look)
         scheduler = AlarmScheduler(store, self._clock)
         scheduler.add_executor(ThreadPoolExecutor(MAX_OUTSTANDING_BATCHES), ALARMS)
         scheduler.add_executor(ThreadPoolExecutor(1), HOUSEKEEPING)

@@ -14,13 +14,16 @@ from uuid import uuid4
 import msgspec
 
 from domain.alarm import MAX_ATTEMPTS, Outcome, next_attempt_at_ms, retry_delay_ms
+from domain.durable_object import OBJECT_PREFIX
 from domain.errors import NotDue, NotHeld
-from domain.reservation import expire
+from domain.reservation import ID_PREFIX, expire
 from infrastructure import alarm_state
 from infrastructure.alarm_state import AlarmState, UnreadableAlarm
 from infrastructure.errors import UndecodableEvent
-from infrastructure.projections import alarm_row
+from infrastructure.projections import AlarmScope, alarm_row
 from infrastructure.unit_of_work import UnitOfWork
+
+RESERVATIONS = AlarmScope((ID_PREFIX,))
 
 logger = logging.getLogger(__name__)
 
@@ -68,20 +71,22 @@ class ClaimDueAlarms:
     on_tables = True
     aggregate_ids = ()
 
-    def __init__(self, limit: int, lease_ms: int) -> None:
+    def __init__(self, limit: int, lease_ms: int, scope: AlarmScope = RESERVATIONS) -> None:
         self._limit = limit
         self._lease_ms = lease_ms
+        self._scope = scope
 
     def run(self, unit: UnitOfWork) -> Claimed:
         claimed, token, rows = Claimed(), uuid4().hex, []
-        for alarm_id, _, job_state in unit.session.due_alarms(unit.now_ms, self._limit):
+        due = unit.session.due_alarms(unit.now_ms, self._limit, self._scope)
+        for alarm_id, _, job_state in due:
             state = _readable(alarm_id, job_state)
             if state is None or state.attempts >= MAX_ATTEMPTS:
                 unit.session.park_alarm(alarm_id, job_state)
                 claimed.parked.append(alarm_id)
                 continue
             claimed.lapsed += state.token is not None
-            ours = AlarmState(state.scheduled_time, state.attempts + 1, token)
+            ours = msgspec.structs.replace(state, attempts=state.attempts + 1, token=token)
             encoded = alarm_state.encode(ours)
             claimed.claims.append(Claim(alarm_id, ours, encoded))
             lease_ms = max(self._lease_ms, retry_delay_ms(ours.attempts))
@@ -121,21 +126,22 @@ class SettleAlarms:
 
 
 class ReleaseAlarms:
-    """Gives claims back as if they had never been made, due again at once.
+    """Gives claims back as if they had never been made, due again at once or after a while.
 
-    For claims whose transaction met a busy or lost database: that is not the handler's
-    fault, so it uses up no attempt.
+    For claims whose transaction met a busy or lost database, or whose object is elsewhere:
+    that is not the handler's fault, so it uses up no attempt.
     """
 
     on_tables = False
     aggregate_ids = ()
 
-    def __init__(self, claims: list[Claim]) -> None:
+    def __init__(self, claims: list[Claim], after_ms: int = 0) -> None:
         self.claims = claims
+        self._after_ms = after_ms
 
     def run(self, unit: UnitOfWork) -> None:
         for claim in self.claims:
-            at_ms = claim.state.scheduled_time  # which is past, so: at once
+            at_ms = unit.now_ms + self._after_ms if self._after_ms else claim.state.scheduled_time
             move_claim(unit, claim, at_ms, attempts=claim.state.attempts - 1)
 
 
@@ -162,12 +168,13 @@ class RedriveAlarm:
     on_tables = False
 
     def __init__(self, alarm_id: str) -> None:
-        self.aggregate_ids = (alarm_id,)
+        self._alarm_id = alarm_id
+        self.aggregate_ids = () if alarm_id.startswith(OBJECT_PREFIX) else (alarm_id,)
 
     def run(self, unit: UnitOfWork) -> bool:
-        (alarm_id,) = self.aggregate_ids
+        alarm_id = self._alarm_id
         try:
-            state = unit.reproject(alarm_id)
+            state = unit.reproject_any(alarm_id)
         except UndecodableEvent:
             return self._restart(unit, alarm_id)
         return state is not None and state.alarm_at_ms is not None

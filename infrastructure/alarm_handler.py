@@ -6,8 +6,11 @@ This is the work; when it is done, and in which thread, is `alarm_clock.py`'s bu
 import logging
 import time
 from collections import Counter
+from typing import Protocol
 
+from domain.reservation import ID_PREFIX
 from infrastructure.alarm_commands import (
+    RESERVATIONS,
     Attempt,
     Claim,
     ClaimDueAlarms,
@@ -17,6 +20,7 @@ from infrastructure.alarm_commands import (
 )
 from infrastructure.alarm_log import AlarmLog
 from infrastructure.errors import StoreError, VersionConflict
+from infrastructure.projections import AlarmScope
 from infrastructure.writer import Writer
 
 CLAIM_LIMIT = 500  # alarms in a batch
@@ -25,6 +29,20 @@ LEASE_PER_BATCH_TIME = 10  # a lease is at least this many times the slowest bat
 SLOWEST_DECAY = 0.9
 
 logger = logging.getLogger(__name__)
+
+
+class ObjectAlarms(Protocol):
+    """Whoever runs the alarms of durable objects in this process (objects/alarms.py)."""
+
+    owner: str
+
+    def prefixes(self) -> tuple[str, ...]:
+        """What the ids of alarms begin with that it can take on now."""
+        ...
+
+    def take(self, claims: list[Claim]) -> None:
+        """Sees to these, and to their leases, from now on. Returns at once."""
+        ...
 
 
 class AlarmHandler:
@@ -39,6 +57,15 @@ class AlarmHandler:
         self._slowest_ms = 0.0
         self._unreleased: list[Claim] = []
         self.counts: Counter[str] = Counter()
+        self.objects: ObjectAlarms | None = None
+
+    @property
+    def scope(self) -> AlarmScope:
+        """Which alarms this process can run now."""
+        if self.objects is None:
+            return RESERVATIONS
+        prefixes = (*RESERVATIONS.prefixes, *self.objects.prefixes())
+        return AlarmScope(prefixes, self.objects.owner)
 
     @property
     def lease_ms(self) -> int:
@@ -51,7 +78,7 @@ class AlarmHandler:
         """
         unreleased, self._unreleased = self._unreleased, []
         self._release(unreleased)
-        claimed = self._writer.execute(ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms))
+        claimed = self._writer.execute(ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope))
         self.counts["lapsed"] += claimed.lapsed
         self.counts["parked"] += len(claimed.parked)
         if claimed.lapsed:
@@ -60,6 +87,12 @@ class AlarmHandler:
 
     def settle(self, claims: list[Claim]) -> None:
         """Runs the batch. Never raises for trouble with one alarm or with the database."""
+        if self.objects is not None:
+            theirs = [claim for claim in claims if not claim.id.startswith(ID_PREFIX)]
+            claims = [claim for claim in claims if claim.id.startswith(ID_PREFIX)]
+            self.objects.take(theirs)
+            if not claims:
+                return
         started = time.perf_counter()
         try:
             attempts = self._writer.execute(SettleAlarms(claims))
@@ -73,7 +106,7 @@ class AlarmHandler:
             logger.exception("a batch of %d alarms failed and is run one by one", len(claims))
             self._settle_one_by_one(claims)
         else:
-            self._report(attempts)
+            self.report(attempts)
         elapsed_ms = (time.perf_counter() - started) * 1000
         self._slowest_ms = max(elapsed_ms, self._slowest_ms * SLOWEST_DECAY)
 
@@ -89,11 +122,11 @@ class AlarmHandler:
             except Exception as error:
                 self._fail(claim, error)
             else:
-                self._report(attempts)
+                self.report(attempts)
 
     def _fail(self, claim: Claim, error: Exception) -> None:
         try:
-            self._report([self._writer.execute(FailAlarm(claim, error))])
+            self.report([self._writer.execute(FailAlarm(claim, error))])
         except StoreError as trouble:
             logger.warning("the failure of %s waits for its lease to end: %s", claim.id, trouble)
 
@@ -107,7 +140,8 @@ class AlarmHandler:
         else:
             self.counts["released"] += len(claims)
 
-    def _report(self, attempts: list[Attempt]) -> None:
+    def report(self, attempts: list[Attempt]) -> None:
+        """Counts them and writes their lines."""
         self.counts.update(attempt.outcome for attempt in attempts)
         for attempt in attempts:
             if attempt.outcome == "parked":

@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from domain.reservation import ID_PREFIX
+from domain.durable_object import parse_object_id
+from domain.names import named
 from infrastructure.alarm_commands import Attempt
 
 ENTRYPOINT = "Reservation"
@@ -37,11 +38,12 @@ class AlarmLog:
 
     def _line(self, attempt: Attempt) -> bytes:
         claim = attempt.claim
+        identity = parse_object_id(claim.id)
         line = {
-            "event": "reservation-alarm",
+            "event": "reservation-alarm" if identity is None else "object-alarm",
             "eventType": "alarm",
-            "entrypoint": ENTRYPOINT,
-            "reservationId": claim.id.removeprefix(ID_PREFIX),
+            "entrypoint": ENTRYPOINT if identity is None else identity.class_name,
+            **(named(claim.id) if identity is None else {"objectName": identity.name}),
             "scheduledTime": claim.state.scheduled_time,
             "isRetry": claim.retry_count > 0,
             "retryCount": claim.retry_count,

@@ -18,11 +18,17 @@ class AlarmState(
     tag_field="v",
     tag=1,
 ):
-    """Written as {"v":1,"scheduled_time":...} before the first attempt."""
+    """Written as {"v":1,"scheduled_time":...} before the first attempt.
+
+    `superseded` counts the alarms before this one whose handler set the next and failed.
+    """
 
     scheduled_time: int
     attempts: int = 0
     token: str | None = None
+    superseded: int = (
+        0  # alarms in a row, this one's forerunners, whose handler set the next and failed
+    )
 
 
 encode = msgspec.json.Encoder().encode

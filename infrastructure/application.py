@@ -16,6 +16,7 @@ from eventsourcing.application import Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
 from eventsourcing.utils import Environment, EnvType
 
+from domain.names import id_of
 from domain.reservation import Reservation, aggregate_id
 from infrastructure.alarm_clock import PASS_LIMIT_SECONDS, AlarmClock
 from infrastructure.alarm_commands import RedriveAlarm
@@ -25,6 +26,7 @@ from infrastructure.clock import Clock, SystemClock
 from infrastructure.commands import ExpireReservation, HoldReservation, Reproject
 from infrastructure.errors import Overloaded
 from infrastructure.event_mapper import EventMapper
+from infrastructure.projections import AlarmScope
 from infrastructure.recorder import Recorder, StoreFactory
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.engine import read_engine
@@ -79,7 +81,7 @@ class ReservationApplication(Application[str]):
         self._store_mapper = mapper
         self.alarm_handler = AlarmHandler(self.writer, alarm_log or AlarmLog())
         self.alarm_clock = AlarmClock(
-            read_engine(self._database), self.alarm_handler, self.clock, self.sweep
+            read_engine(self._database), self.alarm_handler, self._next_look, self.clock, self.sweep
         )
         self._gate = threading.BoundedSemaphore(IN_FLIGHT_LIMIT)
         super().__init__()
@@ -129,9 +131,9 @@ class ReservationApplication(Application[str]):
         return self.queries.reservation(name)
 
     def redrive(self, name: str) -> bool:
-        """Gives its parked alarm a fresh start. Whether there is one to run now."""
-        reservation_id = aggregate_id(name)
-        redriven = self._execute(RedriveAlarm(reservation_id))
+        """Gives the parked alarm of a reservation or an object (`Counter/foo`) a fresh
+        start. Whether there is one to run now."""
+        redriven = self._execute(RedriveAlarm(id_of(name)))
         self.alarm_clock.notice(0)
         return redriven
 
@@ -145,6 +147,9 @@ class ReservationApplication(Application[str]):
             if mended < len(strays):
                 break  # what the log cannot tell stays for `log verify` to report
         return repaired
+
+    def _next_look(self, scope: AlarmScope) -> float | None:
+        return self.queries.next_look(scope, self.clock.now_ms())
 
     def readiness(self) -> Readiness:
         """Never waits for the write lock."""

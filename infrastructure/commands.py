@@ -1,5 +1,6 @@
 """The commands on one reservation, as work for the writer."""
 
+from domain.durable_object import OBJECT_PREFIX
 from domain.errors import NotDue, NotHeld
 from domain.reservation import Reservation, expire, hold
 from infrastructure.errors import UndecodableEvent
@@ -45,21 +46,22 @@ class ExpireReservation:
 
 
 class Reproject:
-    """Writes the alarms and read-model rows of some reservations anew from the log.
+    """Writes the alarms and read-model rows of reservations and objects anew from the log.
 
     Returns how many could be read from it; the rest stay as they are.
     """
 
     on_tables = False
 
-    def __init__(self, reservation_ids: list[str]) -> None:
-        self.aggregate_ids = reservation_ids
+    def __init__(self, ids: list[str]) -> None:
+        self._ids = ids
+        self.aggregate_ids = [i for i in ids if not i.startswith(OBJECT_PREFIX)]
 
     def run(self, unit: UnitOfWork) -> int:
         repaired = 0
-        for reservation_id in self.aggregate_ids:
+        for aggregate_id in self._ids:
             try:
-                unit.reproject(reservation_id)
+                unit.reproject_any(aggregate_id)
             except UndecodableEvent:
                 continue
             repaired += 1

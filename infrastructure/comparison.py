@@ -11,6 +11,7 @@ from operator import itemgetter
 
 from domain.reservation import ID_PREFIX, Reservation, apply, broken_rule
 from infrastructure import alarm_state
+from infrastructure.alarm_state import AlarmState
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
 from infrastructure.projections import AlarmRow, ReservationRow, alarm_row, reservation_row
@@ -137,22 +138,21 @@ def _compare_alarm(found: Found, state: Reservation, position: int, row: AlarmRo
                 Difference(state.id, position, "has an alarm, and no open hold")
             )
         return
-    problem = _alarm_problem(row, state.alarm_at_ms)
+    problem = "is held, and has no alarm" if row is None else alarm_problem(row, state.alarm_at_ms)
     if problem is not None:
         found.put_alarms.append(alarm_row(state.id, state.alarm_at_ms))
         found.differences.append(Difference(state.id, position, problem))
 
 
-def _alarm_problem(row: AlarmRow | None, scheduled_time_ms: int) -> str | None:
-    if row is None:
-        return "is held, and has no alarm"
+def alarm_problem(row: AlarmRow, scheduled_time_ms: int) -> str | None:
+    """What is wrong with an alarm row, if anything, where the log says it is for that time."""
     try:
         state = alarm_state.decode(row[2])
     except alarm_state.UnreadableAlarm as error:
         return f"has an alarm that cannot be read: {error}"
     if state.scheduled_time != scheduled_time_ms:
         return f"has its alarm at {state.scheduled_time}, the log says {scheduled_time_ms}"
-    looks_at, untouched = row[1], state.attempts == 0 and state.token is None
+    looks_at, untouched = row[1], state == AlarmState(scheduled_time_ms)
     if looks_at is None:
         return None  # parked
     if not isinstance(looks_at, float) or (untouched and looks_at != scheduled_time_ms / 1000):

@@ -34,6 +34,8 @@ def diff(queries: Queries, mapper: EventMapper, from_ms: int, to_ms: int) -> Ite
     position = 0
     while rows := queries.events_recorded(from_ms, to_ms, position, PAGE_EVENTS):
         for row in rows:
+            if not row.originator_id.startswith(ID_PREFIX):
+                continue
             change = _change(queries, mapper, states, row)
             if change is not None:
                 yield change

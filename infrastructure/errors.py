@@ -57,6 +57,18 @@ class VersionConflict(StoreError, IntegrityError):
     code = "version-conflict"
 
 
+class ObjectElsewhere(StoreError):
+    """Another process runs the durable object, and has not handed it over in time."""
+
+    code = "object-elsewhere"
+
+
+class ObjectDropped(StoreError):
+    """The durable object was dropped from memory: what it had not written is gone."""
+
+    code = "object-dropped"
+
+
 class UndecodableEvent(StoreError):
     """An event in the log cannot be read: damaged, or written by code we do not have."""
 

@@ -14,29 +14,63 @@ from typing import Annotated, Any
 import msgspec
 from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
 
+from domain.durable_object import AlarmDeleted, AlarmHandled, AlarmSet, StorageWritten
 from domain.events import AlarmScheduled, Expired, Held
 from infrastructure.errors import UndecodableEvent, UnknownTopic
 
+VERSION_KEY = "v"
+
 _encode = msgspec.json.Encoder().encode
-# Every field of our events is an integer that the store's columns can hold.
+# The fields of most events are integers that the store's columns can hold.
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _decode = msgspec.json.Decoder(dict[str, Integer]).decode
 
+
+class _StorageState(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """How StorageWritten stands in the log: its values as they are, not as text in text."""
+
+    puts: dict[str, msgspec.Raw] = {}
+    deletes: tuple[str, ...] = ()
+    cleared: bool = False
+    v: int = 1
+
+
+_decode_storage = msgspec.json.Decoder(_StorageState).decode
+
+
+def _encode_storage_written(fields: Mapping[str, Any]) -> bytes:
+    puts = {key: msgspec.Raw(value) for key, value in fields["puts"].items()}
+    return _encode(_StorageState(puts, fields["deletes"], fields["cleared"]))
+
+
+def _decode_storage_written(state: bytes) -> dict[str, Any]:
+    found = _decode_storage(state)
+    puts = {key: bytes(value) for key, value in found.puts.items()}
+    return {
+        "puts": puts,
+        "deletes": found.deletes,
+        "cleared": found.cleared,
+        VERSION_KEY: found.v,
+    }
+
+
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
-VERSION_KEY = "v"
 
 
 @dataclass(frozen=True)
 class EventType:
     """How one event class stands in the log.
 
-    `upcasts[i]` lifts a state of version i + 1 to version i + 2; a state that names no
-    version is of version 1.
+    `encode` and `decode` are between the dict of its own fields and JSON. `upcasts[i]`
+    lifts a state of version i + 1 to version i + 2; a state that names no version is of
+    version 1.
     """
 
     topic: str
     event_class: type
     upcasts: tuple[Upcast, ...] = ()
+    encode: Callable[[dict[str, Any]], bytes] = _encode
+    decode: Callable[[bytes], dict[str, Any]] = _decode
 
     @property
     def version(self) -> int:
@@ -47,6 +81,15 @@ EVENT_TYPES = (
     EventType("reservation.Held", Held),
     EventType("reservation.AlarmScheduled", AlarmScheduled),
     EventType("reservation.Expired", Expired),
+    EventType(
+        "object.StorageWritten",
+        StorageWritten,
+        encode=_encode_storage_written,
+        decode=_decode_storage_written,
+    ),
+    EventType("object.AlarmSet", AlarmSet),
+    EventType("object.AlarmDeleted", AlarmDeleted),
+    EventType("object.AlarmHandled", AlarmHandled),
 )
 
 
@@ -76,7 +119,7 @@ class EventMapper(Mapper[str]):
             domain_event.originator_id,
             domain_event.originator_version,
             event_type.topic,
-            _encode(state),
+            event_type.encode(state),
         )
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
@@ -98,7 +141,7 @@ class EventMapper(Mapper[str]):
         if event_type is None:
             raise UnknownTopic(f"{originator_id} version {version} has unknown topic {topic!r}")
         try:
-            values = _decode(state)
+            values = event_type.decode(state)
             written_at = values.pop(VERSION_KEY, 1)
             if written_at != event_type.version:
                 values = _lift(values, written_at, event_type)

@@ -1,4 +1,6 @@
-"""The rows that follow from a reservation's state: its alarm and its read-model row."""
+"""The rows that follow from the log: alarms, read-model rows, objects, snapshots."""
+
+from dataclasses import dataclass
 
 from domain.reservation import Reservation
 from infrastructure import alarm_state
@@ -9,6 +11,22 @@ AlarmRow = tuple[str, float | None, bytes]
 
 ReservationRow = tuple[str, int, str, int, int, int | None, int, int | None]
 """(name, version, status, created, expires and expired at in ms, count, alarm at in ms)"""
+
+
+ObjectRow = tuple[str, int, int | None]
+"""(id, version, what its alarm is set to in ms)"""
+
+SnapshotRow = tuple[str, int, bytes]
+"""(id, version, the storage after it as JSON)"""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmScope:
+    """Which alarms a process can run: those whose ids begin with one of `prefixes`, and
+    whose object is not in the hands of an owner other than `owner`."""
+
+    prefixes: tuple[str, ...]
+    owner: str | None = None
 
 
 def alarm_row(alarm_id: str, scheduled_time_ms: int) -> AlarmRow:

@@ -77,7 +77,7 @@ def check(path: Path) -> str:
 
 def _needs_mending(queries: Queries) -> bool:
     """What can be told at once. The first sweep, right after the start, looks closely."""
-    return queries.projections_behind() or not queries.as_many_alarms_as_holds()
+    return queries.projections_behind() or not queries.as_many_alarms_as_set()
 
 
 def _mend(path: Path) -> int:

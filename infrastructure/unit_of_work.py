@@ -9,12 +9,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from domain.durable_object import (
+    OBJECT_PREFIX,
+    AlarmSet,
+    ObjectEvent,
+    StorageWritten,
+    StoredObject,
+)
 from domain.events import AlarmScheduled, ReservationEvent
 from domain.reservation import ID_PREFIX, Reservation, project, starts_anew
 from infrastructure.checksum import chain
 from infrastructure.comparison import Chunk
 from infrastructure.event_mapper import EventMapper
-from infrastructure.projections import AlarmRow, alarm_row, reservation_row
+from infrastructure.objects.object_comparison import ObjectChunk
+from infrastructure.projections import (
+    AlarmRow,
+    AlarmScope,
+    ObjectRow,
+    SnapshotRow,
+    alarm_row,
+    reservation_row,
+)
 
 
 class Session(Protocol):
@@ -25,12 +40,14 @@ class Session(Protocol):
     def rollback(self) -> None: ...
     def close(self) -> None: ...
     def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]: ...
-    def history(self, aggregate_id: str) -> list[tuple[int, str, bytes]]: ...
+    def history(
+        self, aggregate_id: str, after_version: int = 0
+    ) -> list[tuple[int, str, bytes]]: ...
     def head(self) -> tuple[int, bytes]: ...
     def append(self, rows: Sequence[tuple]) -> None: ...
     def put_alarms(self, rows: Sequence[AlarmRow]) -> None: ...
     def delete_alarms(self, alarm_ids: Sequence[str]) -> None: ...
-    def due_alarms(self, now_ms: int, limit: int) -> list[AlarmRow]: ...
+    def due_alarms(self, now_ms: int, limit: int, scope: AlarmScope) -> list[AlarmRow]: ...
     def alarm(self, alarm_id: str) -> AlarmRow | None: ...
     def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool: ...
     def park_alarm(self, alarm_id: str, expected: bytes) -> None: ...
@@ -38,6 +55,18 @@ class Session(Protocol):
     def chunk(self, after_name: str, limit: int) -> Chunk: ...
     def put_reservations(self, rows: Sequence[tuple]) -> None: ...
     def delete_reservations(self, names: Sequence[str]) -> None: ...
+    def object_row(self, object_id: str) -> ObjectRow | None: ...
+    def put_objects(self, rows: Sequence[ObjectRow]) -> None: ...
+    def delete_objects(self, object_ids: Sequence[str]) -> None: ...
+    def object_chunk(self, after_id: str, limit: int) -> ObjectChunk: ...
+    def snapshot(self, object_id: str) -> SnapshotRow | None: ...
+    def put_snapshot(self, row: SnapshotRow) -> None: ...
+    def delete_snapshots(self, object_ids: Sequence[str]) -> None: ...
+    def owner_of(self, object_id: str) -> str | None: ...
+    def acquire(self, object_id: str, owner: str, now_ms: int) -> bool: ...
+    def renew_owner(self, owner: str, until_ms: int) -> None: ...
+    def release(self, object_ids: Sequence[str], owner: str) -> None: ...
+    def forget_lapsed_owners(self, now_ms: int) -> None: ...
     def mark_projected(self) -> None: ...
     def mark_written(self) -> None: ...
 
@@ -51,7 +80,9 @@ class UnitOfWork:
         self._mapper = mapper
         self._tails: dict[str, list[tuple[int, str, bytes]]] = {}
         self._states: dict[str, Reservation | None] = {}
-        self._events: list[ReservationEvent] = []
+        self._objects: dict[str, ObjectRow] = {}
+        self._object_alarms: dict[str, int | None] = {}
+        self._events: list[ReservationEvent | ObjectEvent] = []
         self._changed: set[str] = set()
         self._rescheduled: set[str] = set()
         self._after_flush: list[Callable[[], object]] = []
@@ -85,11 +116,45 @@ class UnitOfWork:
             self._rescheduled.add(reservation_id)
         return state
 
+    def object_row(self, object_id: str) -> ObjectRow:
+        """(id, version, what its alarm is set to), with what this unit of work has added."""
+        row = self._objects.get(object_id) or self.session.object_row(object_id)
+        return row or (object_id, 0, None)
+
+    def append_to_object(self, object_id: str, events: Sequence[ObjectEvent]) -> None:
+        """Adds what an object did, with the alarm it implies."""
+        _, _, alarm_at_ms = self.object_row(object_id)
+        for event in events:
+            if type(event) is not StorageWritten:
+                alarm_at_ms = event.scheduled_time_ms if type(event) is AlarmSet else None
+                self._object_alarms[object_id] = alarm_at_ms
+        self._events.extend(events)
+        self._objects[object_id] = (object_id, events[-1].originator_version, alarm_at_ms)
+
     def reproject(self, reservation_id: str) -> Reservation | None:
         """Writes the alarm and the read-model row anew from the log. The state found."""
         state = self.reservation(reservation_id)
         self._changed.add(reservation_id)
         self._rescheduled.add(reservation_id)
+        return state
+
+    def reproject_any(self, aggregate_id: str) -> Reservation | StoredObject | None:
+        """`reproject` or `reproject_object`, as its id says."""
+        if aggregate_id.startswith(OBJECT_PREFIX):
+            return self.reproject_object(aggregate_id)
+        return self.reproject(aggregate_id)
+
+    def reproject_object(self, object_id: str) -> StoredObject | None:
+        """Writes its row and its alarm anew from the log. The state found."""
+        state = StoredObject()
+        for row in self.session.history(object_id):
+            state.apply(self._mapper.decode(object_id, *row))
+        if not state.version:
+            self.session.delete_objects([object_id])
+            self.session.delete_alarms([object_id])
+            return None
+        self._objects[object_id] = (object_id, state.version, state.alarm_at_ms)
+        self._object_alarms[object_id] = state.alarm_at_ms
         return state
 
     def after_flush(self, action: Callable[[], object]) -> None:
@@ -102,6 +167,8 @@ class UnitOfWork:
             self.session.append(self._event_rows())
         if self._changed:
             self._write_projections()
+        if self._objects:
+            self._write_objects()
         for action in self._after_flush:
             action()
 
@@ -150,3 +217,12 @@ class UnitOfWork:
             self.session.put_reservations(rows)
         if gone:
             self.session.delete_reservations(gone)
+
+    def _write_objects(self) -> None:
+        self.session.put_objects(list(self._objects.values()))
+        alarms = [alarm_row(i, at) for i, at in self._object_alarms.items() if at is not None]
+        if alarms:
+            self.session.put_alarms(alarms)
+        gone = [object_id for object_id, at in self._object_alarms.items() if at is None]
+        if gone:
+            self.session.delete_alarms(gone)

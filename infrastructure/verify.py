@@ -14,15 +14,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from domain.durable_object import OBJECT_PREFIX, parse_object_id
 from domain.reservation import ID_PREFIX, is_name
 from infrastructure.checksum import GENESIS, chain
 from infrastructure.comparison import Difference, compare
 from infrastructure.event_mapper import EventMapper
+from infrastructure.objects.object_comparison import compare_objects
 from infrastructure.sqlite.chunks import AFTER_ALL_NAMES
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.snapshot import Snapshot
 
 CHUNK_NAMES = 1_000
+CHUNK_OBJECTS = 100  # each comes with its snapshot
 REPORTED_DIFFERENCES = 1_000
 PART_EVENTS = 100_000
 
@@ -70,7 +73,12 @@ class PositionRange:
     upto: int
 
 
-Part = NameRange | PositionRange
+@dataclass(frozen=True, slots=True)
+class AllObjects:
+    """The durable objects, whatever their number."""
+
+
+Part = NameRange | PositionRange | AllObjects
 Progress = Callable[[int], object]
 RunParts = Callable[[Iterable[Part]], Iterable[VerifyReport]]
 
@@ -90,7 +98,11 @@ def verify_with(database: Database, run_parts: RunParts) -> VerifyReport:
     with database.snapshot() as connection:
         snapshot = Snapshot(connection)
         report = _verify_head(snapshot)
-        parts = [*_position_ranges(report.head), *_name_ranges(snapshot, report.head)]
+        parts = [
+            AllObjects(),
+            *_position_ranges(report.head),
+            *_name_ranges(snapshot, report.head),
+        ]
     for part in run_parts(parts):
         report.join(part)
     report.differences.sort(key=lambda difference: difference.position or 0)
@@ -104,6 +116,8 @@ def verify_part(
     with database.snapshot() as connection:
         if isinstance(part, NameRange):
             return _verify_names(Snapshot(connection), mapper, part, progress)
+        if isinstance(part, AllObjects):
+            return _verify_objects(Snapshot(connection), mapper, progress)
         return _verify_positions(Snapshot(connection), part, progress)
 
 
@@ -153,6 +167,18 @@ def _verify_names(
     return report
 
 
+def _verify_objects(snapshot: Snapshot, mapper: EventMapper, progress: Progress) -> VerifyReport:
+    report, after = VerifyReport(), OBJECT_PREFIX
+    while after is not None:
+        chunk = snapshot.object_chunk(after, CHUNK_OBJECTS)
+        found = compare_objects(chunk, mapper)
+        report.aggregates += found.aggregates
+        report.add(*found.differences)
+        progress(found.events)
+        after = chunk.last_id
+    return report
+
+
 def _verify_positions(
     snapshot: Snapshot, positions: PositionRange, progress: Progress
 ) -> VerifyReport:
@@ -179,7 +205,10 @@ def _verify_positions(
 
 
 def is_ours(originator_id: str) -> bool:
-    return originator_id.startswith(ID_PREFIX) and is_name(originator_id[len(ID_PREFIX) :])
+    """Whether it is an id that a reservation or a durable object can have."""
+    if originator_id.startswith(ID_PREFIX):
+        return is_name(originator_id[len(ID_PREFIX) :])
+    return parse_object_id(originator_id) is not None
 
 
 def _gap(last: int, position: int) -> Iterator[Difference]:

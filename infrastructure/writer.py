@@ -56,16 +56,26 @@ class Work(Protocol):
         ...
 
 
-class _Ticket:
-    __slots__ = ("done", "error", "result", "taken", "work")
+OnDone = Callable[[Any, BaseException | None], None]
+"""Told the result, or the error."""
 
-    def __init__(self, work: Work) -> None:
+
+class _Ticket:
+    __slots__ = ("done", "error", "on_done", "result", "taken", "work")
+
+    def __init__(self, work: Work, on_done: OnDone | None = None) -> None:
         self.work = work
+        self.on_done = on_done
         self.taken = False
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = threading.Lock()
         self.done.acquire()
+
+    def finish(self) -> None:
+        self.done.release()
+        if self.on_done is not None:
+            self.on_done(self.result, self.error)
 
 
 class Writer:
@@ -115,19 +125,27 @@ class Writer:
         taken up in time (it never will be, then); StoreStopped; StoreError if the
         transaction failed.
         """
+        ticket = self._hand_in(_Ticket(work))
+        if not ticket.done.acquire(timeout=WAIT_LIMIT_SECONDS):
+            self._give_up(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
+
+    def submit(self, work: Work, on_done: OnDone) -> None:
+        """Hands `work` in and returns; `on_done` is called in the writer's thread, and must
+        be quick. Raises Overloaded or StoreStopped, as `execute` does."""
+        self._hand_in(_Ticket(work, on_done))
+
+    def _hand_in(self, ticket: _Ticket) -> _Ticket:
         if os.getpid() != self._pid:
             raise ForkedProcess("this process was forked after the writer was started")
         if not self._accepting:
             raise StoreStopped("the service is shutting down")
         if self._queue.qsize() >= QUEUE_LIMIT:
             raise Overloaded(f"{QUEUE_LIMIT} commands are waiting")
-        ticket = _Ticket(work)
         self._queue.put(ticket)
-        if not ticket.done.acquire(timeout=WAIT_LIMIT_SECONDS):
-            self._give_up(ticket)
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.result
+        return ticket
 
     def _give_up(self, ticket: _Ticket) -> None:
         """Withdraws it if it is still in the queue, else waits for its outcome."""
@@ -173,7 +191,7 @@ class Writer:
                 ticket.error = error
         self._transaction_began = None
         for ticket in tickets:
-            ticket.done.release()
+            ticket.finish()
 
     def _transact(self, session: Session, tickets: list[_Ticket]) -> Exception | None:
         """One transaction. What made it fail as a whole, if anything did."""
@@ -215,7 +233,7 @@ class Writer:
                 return
             if ticket is not None:
                 ticket.error = StoreStopped("the service is shutting down")
-                ticket.done.release()
+                ticket.finish()
 
 
 def _is_of_one(error: Exception) -> bool:

@@ -26,6 +26,7 @@ COMMANDS = {
     "restore": "api.cli.backup:restore",
     "serve": "api.cli.serve:serve",
     "show": "api.cli.reservations:show",
+    "worker": "api.cli.serve:worker",
 }
 
 

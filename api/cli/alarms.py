@@ -16,11 +16,11 @@ from api.cli.common import (
     queries,
 )
 from api.cli.output import print_table
-from domain.reservation import ID_PREFIX
+from domain.names import name_of, named
 from infrastructure import alarm_state
 from infrastructure.clock import SystemClock
 
-HEADINGS = ("RESERVATION", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
+HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 REDRIVE_PAGE = 500
 
 
@@ -51,7 +51,7 @@ def list_alarms(due: bool, parked: bool, limit: int, database: Path, as_json: bo
         HEADINGS,
         [
             (
-                alarm["reservationId"],
+                alarm.get("reservationId") or f"{alarm['className']}/{alarm['objectName']}",
                 instant(alarm["scheduledTime"]),
                 instant(alarm["nextRunTime"]),
                 alarm["attempts"],
@@ -67,7 +67,7 @@ def list_alarms(due: bool, parked: bool, limit: int, database: Path, as_json: bo
 @click.option("--all", "everything", is_flag=True, help="Every parked alarm.")
 @database_option
 def redrive(name: str | None, everything: bool, database: Path) -> None:
-    """Give the parked alarm of NAME, or all parked ones, a fresh start."""
+    """Give the parked alarm of NAME (an object: CLASS/NAME), or all of them, a fresh start."""
     if (name is None) == (not everything):
         raise click.UsageError("give NAME or --all")
     with application(database) as running:
@@ -78,7 +78,7 @@ def redrive(name: str | None, everything: bool, database: Path) -> None:
             return
         redriven, after = 0, ""
         while parked := running.queries.parked(REDRIVE_PAGE, after):
-            redriven += sum(running.redrive(i.removeprefix(ID_PREFIX)) for i in parked)
+            redriven += sum(running.redrive(name_of(i)) for i in parked)
             after = parked[-1]
     click.echo(f"{redriven} re-driven")
 
@@ -97,7 +97,7 @@ def _describe(row: tuple, now_ms: int) -> dict[str, object]:
     else:
         word = "due" if next_ms <= now_ms else "waiting"
     return {
-        "reservationId": alarm_id.removeprefix(ID_PREFIX),
+        **named(alarm_id),
         "scheduledTime": None if state is None else state.scheduled_time,
         "nextRunTime": next_ms,
         "attempts": None if state is None else state.attempts,

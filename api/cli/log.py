@@ -21,7 +21,7 @@ from api.cli.common import (
 )
 from api.cli.output import print_table, progress
 from api.contract import render
-from domain.reservation import ID_PREFIX
+from domain.names import name_of
 from infrastructure.application import ReservationApplication
 from infrastructure.backup import import_log
 from infrastructure.comparison import Difference
@@ -185,7 +185,7 @@ def _print_differences(differences: list[Difference], found: int) -> None:
         return
     print_table(
         ("POSITION", "ID", "PROBLEM"),
-        [(d.position, d.originator_id.removeprefix(ID_PREFIX), d.problem) for d in differences],
+        [(d.position, name_of(d.originator_id), d.problem) for d in differences],
     )
     if found > len(differences):
         click.echo(f"... and {found - len(differences):,} more")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
 from api.cli.common import (
     EXIT_NOT_FOUND,
@@ -21,7 +22,8 @@ from api.cli.common import (
 from api.cli.output import print_table
 from api.contract import render
 from api.questions import render_event
-from domain.reservation import ID_PREFIX, Reservation, aggregate_id, project
+from domain.names import id_of, named
+from domain.reservation import Reservation, aggregate_id, project
 from infrastructure.event_mapper import EventMapper
 from infrastructure.sqlite.queries import Queries, RecordedEvent
 
@@ -69,11 +71,11 @@ def show(name: str, at_ms: int | None, version: int | None, database: Path, as_j
 @database_option
 @json_option
 def history(name: str, database: Path, as_json: bool) -> None:
-    """List what happened to NAME, event by event."""
+    """List what happened to NAME, or to the object CLASS/NAME, event by event."""
     with queries(database) as asked:
-        rows = asked.events_of(aggregate_id(name))
+        rows = asked.events_of(id_of(name))
     if not rows:
-        fail(f"{name} was never held", EXIT_NOT_FOUND)
+        fail(f"nothing ever happened to {name}", EXIT_NOT_FOUND)
     _print_events(rows, as_json)
 
 
@@ -175,10 +177,7 @@ def _print_states(states: list[Reservation], as_json: bool) -> None:
 
 def _shown(rows: list[RecordedEvent]) -> list[dict]:
     mapper = EventMapper()
-    return [
-        {"reservationId": row.originator_id.removeprefix(ID_PREFIX)} | render_event(row, mapper)
-        for row in rows
-    ]
+    return [named(row.originator_id) | render_event(row, mapper) for row in rows]
 
 
 def _print_events(rows: list[RecordedEvent], as_json: bool) -> None:
@@ -198,12 +197,19 @@ def _print_events(rows: list[RecordedEvent], as_json: bool) -> None:
 
 def _line(event: dict) -> str:
     return (
-        f"{event['position']:>8}  {instant(event['recordedAt'])}  {event['reservationId']}"
+        f"{event['position']:>8}  {instant(event['recordedAt'])}  {_name(event)}"
         f"  {event['version']} {event['event']}  {_facts(event)}"
     )
+
+
+def _name(event: dict) -> str:
+    return event.get("reservationId") or f"{event['className']}/{event['objectName']}"
 
 
 def _facts(event: dict) -> str:
     if event["data"] is None:
         return event["problem"]
-    return ", ".join(f"{key} {instant(value)}" for key, value in event["data"].items())
+    return ", ".join(
+        f"{key} {instant(value) if type(value) is int else msgspec.json.encode(value).decode()}"
+        for key, value in event["data"].items()
+    )

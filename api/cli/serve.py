@@ -1,5 +1,7 @@
-"""The command that serves."""
+"""The commands that serve: reservations, or a file of durable objects."""
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,38 +22,49 @@ MAX_WORKERS = 64
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
+SERVER_OPTIONS = (
+    click.option("--host", default=DEFAULT_HOST, show_default=True, envvar="RESERVATION_HOST"),
+    click.option(
+        "--port",
+        type=click.IntRange(1, 65535),
+        default=DEFAULT_PORT,
+        show_default=True,
+        envvar="RESERVATION_PORT",
+    ),
+    click.option(
+        "--database",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=DEFAULT_DATABASE,
+        show_default=True,
+        envvar="RESERVATION_DATABASE",
+        help="SQLite file; made if it is not there.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, MAX_WORKERS),
+        default=1,
+        show_default=True,
+        envvar="RESERVATION_WORKERS",
+        help="Server processes on the same database.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(LOG_LEVELS, case_sensitive=False),
+        default="info",
+        show_default=True,
+        envvar="RESERVATION_LOG_LEVEL",
+    ),
+)
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(SERVER_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command(cls=Command)
-@click.option("--host", default=DEFAULT_HOST, show_default=True, envvar="RESERVATION_HOST")
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=DEFAULT_PORT,
-    show_default=True,
-    envvar="RESERVATION_PORT",
-)
-@click.option(
-    "--database",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=DEFAULT_DATABASE,
-    show_default=True,
-    envvar="RESERVATION_DATABASE",
-    help="SQLite file; made if it is not there.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1, MAX_WORKERS),
-    default=1,
-    show_default=True,
-    envvar="RESERVATION_WORKERS",
-    help="Server processes on the same database.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    envvar="RESERVATION_LOG_LEVEL",
-)
+@server_options
 @click.option(
     "--replay-route/--no-replay-route",
     default=True,
@@ -62,17 +75,44 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 @click.option("--check", is_flag=True, help="Validate everything and start nothing.")
 def serve(check: bool, **options: Any) -> None:
     """Serve over HTTP until Ctrl-C or SIGTERM; then drain and exit 0."""
-    settings = Settings(**options)
-    settings = replace(settings, log_level=settings.log_level.lower())
+    settings = _settings(options)
     from api import server
 
-    server.configure_logging(settings.log_level)
     server.refuse_taken_address(settings.host, settings.port)
     if check:
         _check(settings)
     else:
         _announce(settings)
         server.serve(settings)
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@server_options
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML with [[durable_objects.bindings]] and [vars]; else AlarmExample is ALARM_EXAMPLE.",
+)
+def worker(file: Path, config: Path | None, **options: Any) -> None:
+    """Serve FILE, Python written with `from workers import DurableObject` (docs/alarms.md)."""
+    settings = _settings(options)
+    from api import server
+    from api.worker import ObjectsWorker, load_worker
+
+    load_worker(file, config)  # once here, so that what is wrong with it is said at once
+    server.refuse_taken_address(settings.host, settings.port)
+    _announce(settings)
+    server.serve(settings, ObjectsWorker(settings, os.getpid(), file, config))
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    from api import server
+
+    settings = Settings(**options)
+    settings = replace(settings, log_level=settings.log_level.lower())
+    server.configure_logging(settings.log_level)
+    return settings
 
 
 def _announce(settings: Settings) -> None:

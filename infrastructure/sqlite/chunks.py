@@ -1,10 +1,12 @@
-"""Reading the log and its projections side by side, a range of names at a time."""
+"""Reading the log and its projections side by side, a range of ids at a time."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from domain.durable_object import OBJECT_PREFIX
 from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
+from infrastructure.objects.object_comparison import ObjectChunk
 
 AFTER_ALL_NAMES = "\U0010ffff"
 _PAGE_ROWS = 2_000
@@ -18,6 +20,9 @@ _EVENTS = """
 SELECT originator_id, originator_version, topic, CAST(state AS BLOB), position FROM events
 WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id, originator_version"""
 _ALARMS = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE id > ? AND id <= ?"
+_OBJECTS = "SELECT id, version, alarm_at_ms FROM objects WHERE id > ? AND id <= ?"
+_SNAPSHOTS = """
+SELECT id, version, CAST(state AS BLOB) FROM snapshots WHERE id > ? AND id <= ?"""
 _ROWS = """
 SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
     expiration_count, alarm_at_ms FROM reservations WHERE name > ? AND name <= ?"""
@@ -31,15 +36,31 @@ def read_chunk(
     `run(statement, parameters)` executes on the caller's transaction. The last chunk
     reaches to `upto_name`, so that rows with no events at all are seen too.
     """
-    start, end = ID_PREFIX + after_name, ID_PREFIX + upto_name
-    (last_id,) = run(_LAST, (start, end, limit)).fetchone()
-    more = last_id is not None and run(_MORE, (last_id, end)).fetchone()[0]
-    last_name = last_id.removeprefix(ID_PREFIX) if more else upto_name
-    ids = (start, ID_PREFIX + last_name)
+    last_id, more = _next_ids(run, ID_PREFIX + after_name, limit, ID_PREFIX + upto_name)
+    last_name = last_id.removeprefix(ID_PREFIX)
+    ids = (ID_PREFIX + after_name, last_id)
     reservations = {row[0]: row for row in run(_ROWS, (after_name, last_name))}
     alarms = {row[0]: row for row in run(_ALARMS, ids)}
     events = _streamed(run(_EVENTS, ids))
     return Chunk(last_name if more else None, events, reservations, alarms)
+
+
+def read_object_chunk(run: Callable[..., Any], after_id: str, limit: int) -> ObjectChunk:
+    """The next `limit` objects behind the id `after_id`, as `read_chunk` does."""
+    last_id, more = _next_ids(run, after_id, limit, OBJECT_PREFIX + AFTER_ALL_NAMES)
+    ids = (after_id, last_id)
+    objects = {row[0]: row for row in run(_OBJECTS, ids)}
+    alarms = {row[0]: row for row in run(_ALARMS, ids)}
+    snapshots = {row[0]: row for row in run(_SNAPSHOTS, ids)}
+    events = _streamed(run(_EVENTS, ids))
+    return ObjectChunk(last_id if more else None, events, objects, alarms, snapshots)
+
+
+def _next_ids(run: Callable[..., Any], after: str, limit: int, upto: str) -> tuple[str, bool]:
+    """The id that the next `limit` aggregates reach to, and whether more follow."""
+    (last_id,) = run(_LAST, (after, upto, limit)).fetchone()
+    more = last_id is not None and run(_MORE, (last_id, upto)).fetchone()[0]
+    return (last_id, True) if more else (upto, False)
 
 
 def _streamed(cursor: Any) -> Iterator[tuple]:

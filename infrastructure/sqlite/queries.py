@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from domain.reservation import ID_PREFIX, Reservation
-from infrastructure.projections import AlarmRow
+from infrastructure.projections import AlarmRow, AlarmScope
+from infrastructure.sqlite.alarm_scope import in_scope
 from infrastructure.sqlite.database import Database, translate
 
 _RESERVATION = """
@@ -142,6 +143,16 @@ class Queries:
         )
         return (0 if oldest is None else now_ms - round(oldest * 1000)), parked
 
+    def next_look(self, scope: AlarmScope, now_ms: int) -> float | None:
+        """The earliest `next_run_time` of the alarms in a scope, in Unix seconds."""
+        where, values = in_scope(scope, now_ms)
+        row = self._one(
+            "SELECT next_run_time FROM alarms WHERE next_run_time IS NOT NULL"
+            f" AND {where} ORDER BY next_run_time LIMIT 1",
+            values,
+        )
+        return None if row is None else row[0]
+
     def parked(self, limit: int, after: str = "") -> list[str]:
         """Ids of parked alarms, in order, those after the id `after`."""
         rows = self._all(
@@ -166,40 +177,63 @@ class Queries:
         )
 
     def strays(self, limit: int) -> list[str]:
-        """Reservations whose read model and alarm disagree: held with no alarm, or an
-        alarm with no open hold.
+        """Ids whose read model and alarm disagree: an alarm set and no row, or a row and
+        no alarm set.
 
-        Both tables are walked in the order of their keys. If every hold has its alarm and
+        Both tables are walked in the order of their keys. If every one has its alarm and
         there are as many of one as of the other, no alarm is left over.
         """
-        holds_alone = self._all(
+        without_alarm = self._all(
             "SELECT ? || name FROM reservations LEFT JOIN alarms ON alarms.id = ? || name"
+            " WHERE alarm_at_ms IS NOT NULL AND alarms.id IS NULL"
+            " UNION ALL SELECT objects.id FROM objects LEFT JOIN alarms USING (id)"
             " WHERE alarm_at_ms IS NOT NULL AND alarms.id IS NULL LIMIT ?",
             (ID_PREFIX, ID_PREFIX, limit),
         )
-        if holds_alone or self.as_many_alarms_as_holds():
-            return [row[0] for row in holds_alone]
+        if without_alarm or self.as_many_alarms_as_set():
+            return [row[0] for row in without_alarm]
         alarms_alone = self._all(
-            "SELECT alarms.id FROM alarms NOT INDEXED LEFT JOIN reservations"
-            " ON reservations.name = substr(alarms.id, ?)"
-            " WHERE reservations.alarm_at_ms IS NULL LIMIT ?",
-            (len(ID_PREFIX) + 1, limit),
+            "SELECT alarms.id FROM alarms NOT INDEXED"
+            " LEFT JOIN reservations ON reservations.name = substr(alarms.id, ?)"
+            "  AND substr(alarms.id, 1, ?) = ?"
+            " LEFT JOIN objects ON objects.id = alarms.id"
+            " WHERE coalesce(reservations.alarm_at_ms, objects.alarm_at_ms) IS NULL LIMIT ?",
+            (len(ID_PREFIX) + 1, len(ID_PREFIX), ID_PREFIX, limit),
         )
         return [row[0] for row in alarms_alone]
 
-    def as_many_alarms_as_holds(self) -> bool:
-        alarms, holds = self._one(
+    def as_many_alarms_as_set(self) -> bool:
+        """Whether the table of alarms has as many rows as holds and objects have alarms."""
+        alarms, holds, objects = self._one(
             "SELECT (SELECT count(*) FROM alarms),"
-            " (SELECT count(*) FROM reservations WHERE alarm_at_ms IS NOT NULL)"
+            " (SELECT count(*) FROM reservations WHERE alarm_at_ms IS NOT NULL),"
+            " (SELECT count(*) FROM objects WHERE alarm_at_ms IS NOT NULL)"
         )
-        return alarms == holds
+        return alarms == holds + objects
+
+    def wanted_objects(self, owner: str) -> list[str]:
+        """Objects of this owner that another process has asked for."""
+        rows = self._all("SELECT id FROM ownerships WHERE owner = ? AND wanted = 1", (owner,))
+        return [row[0] for row in rows]
+
+    def owned_objects(self, owner: str) -> set[str]:
+        return {row[0] for row in self._all("SELECT id FROM ownerships WHERE owner = ?", (owner,))}
+
+    def other_owners(self, owner: str, now_ms: int) -> bool:
+        """Whether another process runs objects of this database, too."""
+        return bool(
+            self._one(
+                "SELECT EXISTS (SELECT 1 FROM owners WHERE token <> ? AND until_ms > ?)",
+                (owner, now_ms),
+            )[0]
+        )
 
     def projections_behind(self) -> bool:
         """Whether the projections were last written for another position than the head, or
         are empty where the log is not."""
         position, projected, empty = self._one(
-            "SELECT position, projected_position, NOT EXISTS (SELECT 1 FROM reservations)"
-            " FROM log_head"
+            "SELECT position, projected_position, NOT EXISTS"
+            " (SELECT 1 FROM reservations UNION ALL SELECT 1 FROM objects) FROM log_head"
         )
         return position != projected or (position > 0 and empty)
 

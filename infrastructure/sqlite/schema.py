@@ -67,7 +67,35 @@ CREATE TABLE IF NOT EXISTS reservations (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (LOG_TABLES + PROJECTION_TABLES,)
+#   objects, snapshots: how far each durable object is, and its storage as it was once.
+OBJECT_TABLES = """
+CREATE TABLE IF NOT EXISTS objects (
+    id TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    alarm_at_ms INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS snapshots (
+    id TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    state BLOB NOT NULL
+);
+"""
+# Neither log nor projection: which process runs which object, and until when it may.
+OWNER_TABLES = """
+CREATE TABLE IF NOT EXISTS owners (
+    token TEXT NOT NULL PRIMARY KEY,
+    until_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ownerships (
+    id TEXT NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL,
+    wanted INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS ownerships_by_owner ON ownerships (owner, wanted);
+"""
+REMADE_TABLES = PROJECTION_TABLES + OBJECT_TABLES + OWNER_TABLES
+
+MIGRATIONS: tuple[str, ...] = (LOG_TABLES + PROJECTION_TABLES, OBJECT_TABLES + OWNER_TABLES)
 
 
 def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
@@ -89,7 +117,7 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         version = _refuse_what_is_not_ours(connection, database.path, len(migrations))
-        for step in (*migrations[version:], PROJECTION_TABLES):
+        for step in (*migrations[version:], REMADE_TABLES):
             for statement in _statements(step):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -105,10 +133,11 @@ def _is_complete(connection: sqlite3.Connection) -> bool:
     """Whether nothing is to be made: the projections are there, and WAL is on."""
     tables = connection.execute(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"
-        " AND name IN ('alarms', 'reservations')"
+        " AND name IN"
+        " ('alarms', 'reservations', 'objects', 'snapshots', 'owners', 'ownerships')"
     ).fetchone()[0]
     journal_mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-    return tables == 2 and journal_mode == "wal"
+    return tables == 6 and journal_mode == "wal"
 
 
 def schema_version(database: Database) -> int:

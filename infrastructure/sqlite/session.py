@@ -13,8 +13,16 @@ import msgspec
 
 from infrastructure.comparison import Chunk
 from infrastructure.errors import StoreBusy, StoreStopped
-from infrastructure.projections import AlarmRow, ReservationRow
-from infrastructure.sqlite.chunks import read_chunk
+from infrastructure.objects.object_comparison import ObjectChunk
+from infrastructure.projections import (
+    AlarmRow,
+    AlarmScope,
+    ObjectRow,
+    ReservationRow,
+    SnapshotRow,
+)
+from infrastructure.sqlite.alarm_scope import in_scope
+from infrastructure.sqlite.chunks import read_chunk, read_object_chunk
 from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, translate
 
 # How many of an aggregate's newest events are fetched to decide on it: the current hold's.
@@ -33,14 +41,28 @@ WHERE originator_version > {-TAIL_EVENTS} + (
     SELECT max(originator_version) FROM events WHERE originator_id = wanted.value)
 ORDER BY events.originator_id, originator_version"""
 _HISTORY = """
-SELECT originator_version, topic, CAST(state AS BLOB) FROM events WHERE originator_id = ?
-ORDER BY originator_version"""
+SELECT originator_version, topic, CAST(state AS BLOB) FROM events
+WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
 _INSERT_EVENTS = """
 INSERT INTO events (position, originator_id, originator_version, topic, state,
     recorded_at_ms, checksum) VALUES """
 _PUT_ALARMS = "INSERT INTO alarms (id, next_run_time, job_state) VALUES "
 _ON_ALARM = """ ON CONFLICT (id) DO UPDATE SET
     next_run_time = excluded.next_run_time, job_state = excluded.job_state"""
+_PUT_OBJECTS = "INSERT INTO objects (id, version, alarm_at_ms) VALUES "
+_ON_OBJECT = """ ON CONFLICT (id) DO UPDATE SET
+    version = excluded.version, alarm_at_ms = excluded.alarm_at_ms"""
+_PUT_SNAPSHOT = """
+INSERT INTO snapshots (id, version, state) VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET version = excluded.version, state = excluded.state"""
+_ACQUIRE = """
+INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
+ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, wanted = 0
+WHERE owner = excluded.owner OR NOT EXISTS (
+    SELECT 1 FROM owners WHERE token = ownerships.owner AND until_ms > ?)"""
+_RENEW_OWNER = """
+INSERT INTO owners (token, until_ms) VALUES (?, ?)
+ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
 _PUT_RESERVATIONS = """
 INSERT INTO reservations (name, version, status, created_at_ms, expires_at_ms,
     expired_at_ms, expiration_count, alarm_at_ms) VALUES """
@@ -48,9 +70,6 @@ _ON_RESERVATION = """ ON CONFLICT (name) DO UPDATE SET version = excluded.versio
     status = excluded.status, created_at_ms = excluded.created_at_ms,
     expires_at_ms = excluded.expires_at_ms, expired_at_ms = excluded.expired_at_ms,
     expiration_count = excluded.expiration_count, alarm_at_ms = excluded.alarm_at_ms"""
-_DUE = """
-SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE next_run_time <= ?
-ORDER BY next_run_time LIMIT ?"""
 
 
 class SqliteSession:
@@ -109,9 +128,9 @@ class SqliteSession:
         """The newest TAIL_EVENTS events of each: (originator_id, version, topic, state)."""
         return self._fetch(_TAILS, (msgspec.json.encode(aggregate_ids).decode(),))
 
-    def history(self, aggregate_id: str) -> list[tuple[int, str, bytes]]:
-        """All events of one aggregate: (version, topic, state)."""
-        return self._fetch(_HISTORY, (aggregate_id,))
+    def history(self, aggregate_id: str, after_version: int = 0) -> list[tuple[int, str, bytes]]:
+        """All events of one aggregate, or those behind a version: (version, topic, state)."""
+        return self._fetch(_HISTORY, (aggregate_id, after_version))
 
     def head(self) -> tuple[int, bytes]:
         """The newest committed position and its checksum."""
@@ -130,12 +149,16 @@ class SqliteSession:
         self._insert(_PUT_ALARMS, rows, _ON_ALARM)
 
     def delete_alarms(self, alarm_ids: Sequence[str]) -> None:
-        wanted = msgspec.json.encode(alarm_ids).decode()
-        self._run("DELETE FROM alarms WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+        self._delete("alarms", alarm_ids)
 
-    def due_alarms(self, now_ms: int, limit: int) -> list[AlarmRow]:
-        """Alarms whose time has come, the earliest first."""
-        return self._fetch(_DUE, (now_ms / 1000, limit))
+    def due_alarms(self, now_ms: int, limit: int, scope: AlarmScope) -> list[AlarmRow]:
+        """Alarms whose time has come and which the scope has, the earliest first."""
+        where, values = in_scope(scope, now_ms)
+        return self._fetch(
+            "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
+            f" WHERE next_run_time <= ? AND {where} ORDER BY next_run_time LIMIT ?",
+            (now_ms / 1000, *values, limit),
+        )
 
     def alarm(self, alarm_id: str) -> AlarmRow | None:
         rows = self._fetch(
@@ -179,10 +202,64 @@ class SqliteSession:
         self._insert(_PUT_RESERVATIONS, rows, _ON_RESERVATION)
 
     def delete_reservations(self, names: Sequence[str]) -> None:
-        wanted = msgspec.json.encode(names).decode()
-        self._run(
-            "DELETE FROM reservations WHERE name IN (SELECT value FROM json_each(?))", (wanted,)
+        self._delete("reservations", names, key="name")
+
+    def object_row(self, object_id: str) -> ObjectRow | None:
+        rows = self._fetch(
+            "SELECT id, version, alarm_at_ms FROM objects WHERE id = ?", (object_id,)
         )
+        return rows[0] if rows else None
+
+    def put_objects(self, rows: Sequence[ObjectRow]) -> None:
+        self._insert(_PUT_OBJECTS, rows, _ON_OBJECT)
+
+    def delete_objects(self, object_ids: Sequence[str]) -> None:
+        self._delete("objects", object_ids)
+
+    def object_chunk(self, after_id: str, limit: int) -> ObjectChunk:
+        """The log and its projections for the next `limit` objects (see `chunks.py`)."""
+        try:
+            return read_object_chunk(self._run, after_id, limit)
+        except sqlite3.Error as error:
+            raise translate(error) from error
+
+    def snapshot(self, object_id: str) -> SnapshotRow | None:
+        rows = self._fetch(
+            "SELECT id, version, CAST(state AS BLOB) FROM snapshots WHERE id = ?", (object_id,)
+        )
+        return rows[0] if rows else None
+
+    def put_snapshot(self, row: SnapshotRow) -> None:
+        self._run(_PUT_SNAPSHOT, row)
+
+    def delete_snapshots(self, object_ids: Sequence[str]) -> None:
+        self._delete("snapshots", object_ids)
+
+    def owner_of(self, object_id: str) -> str | None:
+        rows = self._fetch("SELECT owner FROM ownerships WHERE id = ?", (object_id,))
+        return rows[0][0] if rows else None
+
+    def acquire(self, object_id: str, owner: str, now_ms: int) -> bool:
+        """Makes the object the owner's unless another has it, who is then asked for it."""
+        if self._run(_ACQUIRE, (object_id, owner, now_ms)).rowcount == 1:
+            return True
+        self._run("UPDATE ownerships SET wanted = 1 WHERE id = ?", (object_id,))
+        return False
+
+    def renew_owner(self, owner: str, until_ms: int) -> None:
+        self._run(_RENEW_OWNER, (owner, until_ms))
+
+    def release(self, object_ids: Sequence[str], owner: str) -> None:
+        wanted = msgspec.json.encode(object_ids).decode()
+        self._run(
+            "DELETE FROM ownerships WHERE id IN (SELECT value FROM json_each(?)) AND owner = ?",
+            (wanted, owner),
+        )
+
+    def forget_lapsed_owners(self, now_ms: int) -> None:
+        lapsed = "(SELECT token FROM owners WHERE until_ms <= ?)"
+        self._run(f"DELETE FROM ownerships WHERE owner IN {lapsed}", (now_ms,))
+        self._run(f"DELETE FROM owners WHERE token IN {lapsed}", (now_ms,))
 
     def mark_written(self) -> None:
         """Has the commit write a page, though nothing is different after it.
@@ -195,6 +272,10 @@ class SqliteSession:
     def mark_projected(self) -> None:
         """Says that the projections follow from the whole log."""
         self._run("UPDATE log_head SET projected_position = position")
+
+    def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
+        wanted = msgspec.json.encode(keys).decode()
+        self._run(f"DELETE FROM {table} WHERE {key} IN (SELECT value FROM json_each(?))", (wanted,))
 
     def _insert(self, insert: str, rows: Sequence[tuple], on_conflict: str = "") -> None:
         for start in range(0, len(rows), MAX_ROWS_PER_STATEMENT):

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
-from infrastructure.sqlite.chunks import AFTER_ALL_NAMES, read_chunk
+from infrastructure.objects.object_comparison import ObjectChunk
+from infrastructure.sqlite.chunks import AFTER_ALL_NAMES, read_chunk, read_object_chunk
 
 PAGE_ROWS = 2_000
 
@@ -50,6 +51,9 @@ class Snapshot:
 
     def chunk(self, after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES) -> Chunk:
         return read_chunk(self._connection.execute, after_name, limit, upto_name)
+
+    def object_chunk(self, after_id: str, limit: int) -> ObjectChunk:
+        return read_object_chunk(self._connection.execute, after_id, limit)
 
     def log(self, after: int = 0, upto: int = _LAST_POSITION) -> Iterator[list[tuple]]:
         """The events behind one position up to another in order, a page of rows at a time."""

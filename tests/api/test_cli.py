@@ -180,7 +180,7 @@ MISTAKES = {
     ("show", "seat-1", "--at", "noon"): (EXIT_USAGE, "'noon' is not a time: use"),
     ("show", "seat-1", "--at", "99:00"): (EXIT_USAGE, "is not a time"),
     ("show", "seat-1"): (EXIT_NOT_FOUND, "seat-1 was not held"),
-    ("history", "seat-1"): (EXIT_NOT_FOUND, "seat-1 was never held"),
+    ("history", "seat-1"): (EXIT_NOT_FOUND, "nothing ever happened to seat-1"),
     ("log", "import", "/nope/file"): (EXIT_REFUSED, "/nope/file: no such file or directory"),
     ("log", "export", "/nope/file"): (EXIT_REFUSED, "no such file or directory"),
     ("backup", "/nope/file"): (EXIT_REFUSED, "/nope"),

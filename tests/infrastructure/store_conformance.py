@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from infrastructure.alarm_commands import RESERVATIONS
 from infrastructure.checksum import GENESIS, chain
 from infrastructure.errors import StoreError, VersionConflict
 from infrastructure.projections import ReservationRow
@@ -222,14 +223,17 @@ class StoreConformance:
         session.begin()
         session.put_alarms([(seat(number), 5.0, b"a") for number in range(4)])
         session.delete_alarms([seat(1), seat(3), seat(9)])
-        assert [row[0] for row in session.due_alarms(NOW_MS, 10)] == [seat(0), seat(2)]
+        assert due(session, NOW_MS, 10) == [
+            seat(0),
+            seat(2),
+        ]
 
     def test_thousands_of_alarms_go_in_and_out_at_once(self, session: Session) -> None:
         session.begin()
         session.put_alarms([(seat(number), 5.0, b"a") for number in range(2_500)])
-        assert len(session.due_alarms(NOW_MS, 5_000)) == 2_500
+        assert len(session.due_alarms(NOW_MS, 5_000, RESERVATIONS)) == 2_500
         session.delete_alarms([seat(number) for number in range(2_499)])
-        assert [row[0] for row in session.due_alarms(NOW_MS, 10)] == [seat(2_499)]
+        assert due(session, NOW_MS, 10) == [seat(2_499)]
 
     def test_due_alarms_are_those_whose_time_has_come_the_earliest_first(
         self, session: Session
@@ -239,14 +243,25 @@ class StoreConformance:
         session.put_alarms(
             [(seat(n), None if ms is None else ms / 1000, b"a") for n, ms in times.items()]
         )
-        assert [row[0] for row in session.due_alarms(NOW_MS, 10)] == [seat(4), seat(3), seat(2)]
-        assert [row[0] for row in session.due_alarms(NOW_MS - 1, 10)] == [seat(4), seat(3)]
-        assert [row[0] for row in session.due_alarms(NOW_MS + 1, 10)][-1] == seat(1)
+        assert due(session, NOW_MS, 10) == [
+            seat(4),
+            seat(3),
+            seat(2),
+        ]
+        assert due(session, NOW_MS - 1, 10) == [
+            seat(4),
+            seat(3),
+        ]
+        assert due(session, NOW_MS + 1, 10)[-1] == seat(1)
 
     def test_due_alarms_are_no_more_than_asked_for(self, session: Session) -> None:
         session.begin()
         session.put_alarms([(seat(number), float(number), b"a") for number in range(9, 0, -1)])
-        assert [row[0] for row in session.due_alarms(NOW_MS, 3)] == [seat(1), seat(2), seat(3)]
+        assert due(session, NOW_MS, 3) == [
+            seat(1),
+            seat(2),
+            seat(3),
+        ]
 
     def test_an_alarm_is_replaced_only_while_its_state_is_the_expected(
         self, session: Session
@@ -287,7 +302,7 @@ class StoreConformance:
         assert session.alarm(seat(1)) == (seat(1), 5.0, b"a")
         session.park_alarm(seat(1), b"a")
         assert session.alarm(seat(1)) == (seat(1), None, b"a")
-        assert [row[0] for row in session.due_alarms(NOW_MS, 10)] == [seat(2)]
+        assert due(session, NOW_MS, 10) == [seat(2)]
 
     # The read model
 
@@ -354,7 +369,7 @@ def write_everything(session: Session) -> None:
 def contents(session: Session) -> tuple[int, list, list[str]]:
     """(head, due alarms, names) as this transaction sees them."""
     names = list(session.chunk("", 100).reservations)
-    return session.head()[0], list(session.due_alarms(NOW_MS, 100)), names
+    return session.head()[0], list(session.due_alarms(NOW_MS, 100, RESERVATIONS)), names
 
 
 def positions(session: Session) -> list[int]:
@@ -377,3 +392,7 @@ def chunks(session: Session, limit: int) -> list[tuple[Numbers, Numbers, Numbers
         ids = ([row[0] for row in chunk.events], chunk.reservations, chunk.alarms)
         found.append((*([int(i[-4:]) for i in sorted(some)] for some in ids), name))
     return found
+
+
+def due(session: Session, now_ms: int, limit: int) -> list[str]:
+    return [row[0] for row in session.due_alarms(now_ms, limit, RESERVATIONS)]

@@ -1,0 +1,256 @@
+"""Serving a file of durable objects: `from workers import DurableObject, ...`.
+
+The module `workers` exists in the processes that serve such a file, and nowhere else.
+Each process has one event loop, the server's own, on which the objects run too.
+"""
+
+import asyncio
+import importlib.util
+import logging
+import re
+import sys
+import tomllib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import msgspec
+from granian.constants import Interfaces
+from granian.server.mp import MPServer
+
+from api.problems import STATUS_OF
+from api.server import Worker
+from domain.errors import ReservationExpiryError
+from infrastructure.application import ReservationApplication
+from infrastructure.objects.durable_object import DurableObject
+from infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
+from infrastructure.objects.host import ObjectHost
+from infrastructure.objects.live_object import called
+from infrastructure.objects.messages import Request, Response
+from infrastructure.settings import BODY_LIMIT_BYTES
+
+FRONT_DOOR = "Default"
+
+logger = logging.getLogger(__name__)
+_background: set[asyncio.Future[Any]] = set()
+
+
+class WorkerRefused(ReservationExpiryError):
+    """The file, or its configuration, cannot be served."""
+
+    code = "worker-refused"
+
+
+@dataclass(frozen=True)
+class LoadedWorker:
+    """What a file has: its front door, its object classes, and what `env` is to hold."""
+
+    front_door: type
+    classes: dict[str, type]
+    bindings: dict[str, str]  # class names by binding
+    variables: dict[str, Any]
+
+
+class _Durable(msgspec.Struct):
+    name: str
+    class_name: str
+
+
+class _DurableObjects(msgspec.Struct):
+    bindings: list[_Durable] = []
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True):
+    """The TOML file: `[[durable_objects.bindings]]` and `[vars]`."""
+
+    durable_objects: _DurableObjects | None = None
+    vars: dict[str, Any] = {}
+
+
+def load_worker(file: Path, config_file: Path | None = None) -> LoadedWorker:
+    """Runs the file and looks what it has. Raises WorkerRefused."""
+    config = _read_config(config_file)
+    sys.modules["workers"] = _workers_module()
+    found = vars(_run(file))
+    own = {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, type) and value.__module__ == found["__name__"]
+    }
+    classes = {name: c for name, c in own.items() if issubclass(c, DurableObject)}
+    front_door = own.get(FRONT_DOOR)
+    if front_door is None or not issubclass(front_door, WorkerEntrypoint):
+        raise WorkerRefused(
+            f"{file} has no class {FRONT_DOOR}(WorkerEntrypoint) to answer requests"
+        )
+    if config.durable_objects is None:
+        bindings = {binding_name(name): name for name in classes}
+    else:
+        bindings = {b.name: b.class_name for b in config.durable_objects.bindings}
+    for binding, name in bindings.items():
+        if name not in classes:
+            raise WorkerRefused(
+                f"{config_file} binds {binding} to {name}, which is no DurableObject of {file}"
+            )
+    return LoadedWorker(front_door, classes, bindings, dict(config.vars))
+
+
+def binding_name(class_name: str) -> str:
+    """AlarmExample -> ALARM_EXAMPLE"""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", class_name)
+    return words.upper()
+
+
+def _read_config(file: Path | None) -> Config:
+    if file is None:
+        return Config()
+    try:
+        return msgspec.convert(tomllib.loads(file.read_text()), Config)
+    except (OSError, ValueError) as error:  # TOML's and msgspec's errors are ValueErrors
+        raise WorkerRefused(f"{file} cannot be used: {error}") from error
+
+
+def _workers_module() -> ModuleType:
+    module = ModuleType("workers", "Durable objects, as their classes see them.")
+    for name in (DurableObject, WorkerEntrypoint, Request, Response):
+        setattr(module, name.__name__, name)
+    return module
+
+
+def _run(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("worker", file)
+    if spec is None or spec.loader is None:
+        raise WorkerRefused(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["worker"] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise WorkerRefused(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    return module
+
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class WorkerApp:
+    """The ASGI app: each request to the front door. `application` must be started."""
+
+    def __init__(self, application: ReservationApplication, worker: LoadedWorker) -> None:
+        self._front_door = worker.front_door
+        self._host = ObjectHost(application, worker.classes)
+        self._notice = application.alarm_clock.notice
+        spaces = {b: self._host.namespace(name) for b, name in worker.bindings.items()}
+        self._env = self._host.env = Bindings(worker.variables | spaces)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await _send(send, await self._answer(scope, receive))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await self._host.start()
+        self._notice(0)  # what came due before there was anybody to run it
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._host.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response:
+        body = await _body(receive)
+        if body is None:
+            return Response(f"The body has more than {BODY_LIMIT_BYTES} bytes.\n", 413)
+        try:
+            front = self._front_door(SimpleNamespace(waitUntil=_beside), self._env)
+            answer = await called(front.fetch, (_request(scope, body),), {})
+        except ReservationExpiryError as error:
+            return _problem(error)
+        except Exception:
+            logger.exception("a request failed")
+            return Response("Internal Server Error\n", 500)
+        if answer is None:
+            return Response(None, 204)
+        if not isinstance(answer, Response):
+            logger.error("fetch() returned %r, which is no Response", type(answer))
+            return Response("Internal Server Error\n", 500)
+        return answer
+
+
+def _beside(work: Awaitable[Any]) -> None:
+    task = asyncio.ensure_future(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+def _request(scope: Scope, body: bytes) -> Request:
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+    ]
+    host = next((value for name, value in headers if name == "host"), "localhost")
+    path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
+    query = scope["query_string"].decode("latin-1")
+    url = f"{scope.get('scheme', 'http')}://{host}{path}{'?' + query if query else ''}"
+    return Request(url, method=scope["method"], headers=headers, body=body or None)
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The request's body, None if it is too large."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        part = message.get("body", b"")
+        size += len(part)
+        if size > BODY_LIMIT_BYTES:
+            return None
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _send(send: Send, answer: Response) -> None:
+    body = answer.body or b""
+    headers = [
+        (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()
+    ]
+    if answer.status not in (204, 304):
+        headers = [h for h in headers if h[0] != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _problem(error: ReservationExpiryError) -> Response:
+    status = STATUS_OF.get(type(error), 500)
+    headers = {"Content-Type": "application/problem+json"}
+    if status == 503:
+        headers["Retry-After"] = "1"
+    body = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": int(status),
+        "detail": str(error),
+        "code": error.code,
+    }
+    return Response(msgspec.json.encode(body), int(status), headers=headers)
+
+
+@dataclass(frozen=True)
+class ObjectsWorker(Worker):
+    """What a process runs that serves a file of objects."""
+
+    file: Path
+    config_file: Path | None
+
+    interface: ClassVar[Interfaces] = Interfaces.ASGI
+    threads: ClassVar[int] = 1
+
+    def answer(self, application: ReservationApplication, *args: Any) -> None:
+        worker_id, process_name, *more = args
+        app = WorkerApp(application, load_worker(self.file, self.config_file))
+        MPServer._spawn_asgi_lifespan_worker(worker_id, process_name, lambda: app, *more)

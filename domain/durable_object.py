@@ -1,0 +1,122 @@
+"""The durable object: private storage and one alarm slot under a name, as events.
+
+People's own classes run on this. What they do to their storage between two flushes is
+one event; what they do to their alarm is another. An object's id in the log is
+`object/<class>/<name>`.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from domain.errors import InvalidObjectName
+
+OBJECT_PREFIX = "object/"
+MAX_NAME_CHARACTERS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class StorageWritten:
+    """Keys were written and deleted, after everything was deleted first if `cleared`.
+
+    `puts` has the JSON text of each value.
+    """
+
+    originator_id: str
+    originator_version: int
+    puts: Mapping[str, bytes]
+    deletes: tuple[str, ...]
+    cleared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmSet:
+    """The object's one alarm was set to this instant, replacing any earlier one."""
+
+    originator_id: str
+    originator_version: int
+    scheduled_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmDeleted:
+    """The object took its alarm back before it had run to a good end."""
+
+    originator_id: str
+    originator_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmHandled:
+    """The handler of the alarm that was set to this instant ended well."""
+
+    originator_id: str
+    originator_version: int
+    scheduled_time_ms: int
+
+
+ObjectEvent = StorageWritten | AlarmSet | AlarmDeleted | AlarmHandled
+
+
+class ObjectId(NamedTuple):
+    """Which object: the name of its class, and its own."""
+
+    class_name: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{OBJECT_PREFIX}{self.class_name}/{self.name}"
+
+
+def object_id(class_name: str, name: str) -> ObjectId:
+    """Raises InvalidObjectName unless the name is 1-255 printable characters."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        raise InvalidObjectName(
+            f"an object's name is text of 1 to {MAX_NAME_CHARACTERS} characters, not {name!r}"
+        )
+    if not name.isprintable():
+        raise InvalidObjectName(f"an object's name is printable text, which {name!r} is not")
+    return ObjectId(class_name, name)
+
+
+def parse_object_id(aggregate_id: str) -> ObjectId | None:
+    """The object that an id in the log speaks of, None if it is not one of an object."""
+    if not aggregate_id.startswith(OBJECT_PREFIX):
+        return None
+    class_name, _, name = aggregate_id.removeprefix(OBJECT_PREFIX).partition("/")
+    if not class_name.isidentifier() or not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        return None
+    return ObjectId(class_name, name) if name.isprintable() else None
+
+
+@dataclass(slots=True)
+class StoredObject:
+    """What the log says of an object after `version` events.
+
+    `storage` has the JSON text of each value. `alarm_at_ms` is the time its alarm was set
+    to, None if none is; it stays while the handler runs and between retries.
+    """
+
+    version: int = 0
+    alarm_at_ms: int | None = None
+    storage: MutableMapping[str, bytes] = field(default_factory=dict)
+
+    def apply(self, event: ObjectEvent) -> None:
+        """Total: every event applies to every state."""
+        self.version = event.originator_version
+        if type(event) is StorageWritten:
+            if event.cleared:
+                self.storage.clear()
+            for key in event.deletes:
+                self.storage.pop(key, None)
+            self.storage.update(event.puts)
+        else:
+            self.alarm_at_ms = event.scheduled_time_ms if type(event) is AlarmSet else None
+
+    def broken_rule(self, event: ObjectEvent) -> str | None:
+        """What `event`, coming next in a log, says that was never decided, if anything."""
+        if type(event) is AlarmDeleted and self.alarm_at_ms is None:
+            return "AlarmDeleted where no alarm is set"
+        if type(event) is AlarmHandled and event.scheduled_time_ms != self.alarm_at_ms:
+            return f"AlarmHandled for {event.scheduled_time_ms}, not {self.alarm_at_ms}"
+        return None

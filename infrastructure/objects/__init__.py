@@ -1,0 +1,10 @@
+"""Durable objects: people's own classes, run on the same log and the same alarm clock.
+
+- `durable_object.py` has what a class is written against: the base class, its context,
+  the alarm's info; `storage.py` what it keeps things with; `values.py` what can be kept.
+- `live_object.py` is one object in memory, and how its writes reach the log.
+- `host.py` finds, makes, runs and drops the objects of one process; `ownership.py` sees
+  to it that no other process runs them; `alarms.py` runs their alarms.
+- `object_commands.py` is what they ask of the writer; `object_projections.py` what
+  follows from their events; `object_comparison.py` checks it.
+"""

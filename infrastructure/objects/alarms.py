@@ -1,0 +1,151 @@
+"""Running objects' alarms: one at a time for each object, by the rules of `domain/alarm.py`.
+
+The alarm clock claims them with all others and hands them over here; they run on the
+host's event loop, each with its claim renewed until it has ended.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from domain.durable_object import OBJECT_PREFIX, parse_object_id
+from infrastructure.alarm_commands import Attempt, Claim, FailAlarm, ReleaseAlarms
+from infrastructure.alarm_handler import AlarmHandler
+from infrastructure.errors import StoreError
+from infrastructure.objects.durable_object import AlarmInfo
+from infrastructure.objects.live_object import HandlerTimeout, LiveObject
+from infrastructure.objects.object_commands import SlowDownAlarm
+
+if TYPE_CHECKING:
+    from infrastructure.objects.host import ObjectHost
+
+HANDLER_LIMIT_SECONDS = 15 * 60.0
+MAX_RUNNING = 1_000  # alarms under way, beyond which no more are claimed
+BUSY_AGAIN_MS = 1_000  # when to look again at the alarm of an object that is elsewhere
+
+logger = logging.getLogger(__name__)
+
+
+class NoHandler(Exception):
+    """The class has no alarm() any more."""
+
+
+class ObjectAlarmRunner:
+    """`take(claims)` from any thread; the rest is the loop's."""
+
+    def __init__(self, host: "ObjectHost", handler: AlarmHandler, limit_seconds: float) -> None:
+        self._host = host
+        self._handler = handler
+        self._limit_seconds = limit_seconds
+        self._running: dict[asyncio.Task[None], Claim] = {}
+        self._reports = ThreadPoolExecutor(1, "alarm-report")
+
+    @property
+    def owner(self) -> str:
+        return self._host.token
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def prefixes(self) -> tuple[str, ...]:
+        """What the ids of alarms begin with that are run here."""
+        if self.running >= MAX_RUNNING or not self._host.accepting:
+            return ()
+        return tuple(f"{OBJECT_PREFIX}{name}/" for name in self._host.classes)
+
+    def claims(self) -> list[Claim]:
+        return list(self._running.values())
+
+    def take(self, claims: list[Claim]) -> None:
+        if claims:
+            self._host.loop.call_soon_threadsafe(self.start, claims)
+
+    def start(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            task = self._host.loop.create_task(self._run(claim))
+            self._running[task] = claim
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("an alarm could not be run", exc_info=task.exception())
+
+    async def stop(self) -> None:
+        """Cancels what still runs; the claims are given back, to be run again at once."""
+        running = dict(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+            await self._release(list(running.values()), after_ms=0)
+        self._reports.shutdown()
+
+    async def _run(self, claim: Claim) -> None:
+        identity = parse_object_id(claim.id)
+        try:
+            attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))
+        except StoreError as error:
+            logger.warning("the alarm of %s waits: %s", claim.id, error)
+            await self._release([claim], BUSY_AGAIN_MS)
+            return
+        except Exception as error:  # the class's constructor raised it
+            logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
+            attempt = await self._host.execute(FailAlarm(claim, error))
+        if attempt is not None:
+            await self._host.loop.run_in_executor(self._reports, self._handler.report, [attempt])
+
+    async def _in_turn(self, live: LiveObject, claim: Claim) -> Attempt | None:
+        async with live.alarm_turn:
+            if not live.begin_alarm(claim):
+                return None  # it was set anew, or deleted, since it was claimed
+            try:
+                await self._handle(live, claim)
+            except asyncio.CancelledError:
+                live.end_alarm(well=False)
+                raise
+            except Exception as error:
+                return await self._failed(live, claim, error)
+            live.end_alarm(well=True)
+            await live.durable()
+            return Attempt(claim, "ok", self._host.now_ms())
+
+    async def _handle(self, live: LiveObject, claim: Claim) -> None:
+        method = getattr(live.instance, "alarm", None)
+        if not callable(method):
+            raise NoHandler(f"{live.identity.class_name} has no alarm()")
+        info = AlarmInfo(claim.state.scheduled_time, claim.retry_count)
+        await live.run_limited(_handler(method, info), self._limit_seconds)
+
+    async def _failed(self, live: LiveObject, claim: Claim, error: Exception) -> Attempt:
+        untouched = live.end_alarm(well=False)
+        if not isinstance(error, StoreError | HandlerTimeout | NoHandler):
+            logger.error("the alarm of %s failed", claim.id, exc_info=error)
+        if live.dropped is not None and isinstance(error, StoreError):
+            raise error
+        if not untouched:
+            next_at_ms = live.stored.alarm_at_ms
+            return await self._host.execute(SlowDownAlarm(claim, next_at_ms, error))
+        attempt = await self._host.execute(FailAlarm(claim, error))
+        if attempt.outcome == "parked":
+            live.park_alarm()
+        return attempt
+
+    async def _release(self, claims: list[Claim], after_ms: int) -> None:
+        try:
+            await self._host.execute(ReleaseAlarms(claims, after_ms))
+        except StoreError as error:
+            logger.warning("%d alarms wait for their leases to end: %s", len(claims), error)
+
+
+def _handler(method: Callable[..., Any], info: AlarmInfo) -> Callable[[], Any]:
+    """The call of alarm(alarm_info), or of alarm() where it is declared so."""
+    try:
+        inspect.signature(method).bind(info)
+    except TypeError:
+        return method
+    return lambda: method(info)

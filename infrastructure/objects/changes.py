@@ -1,0 +1,58 @@
+"""What has been done to an object and is not in its log yet."""
+
+from collections.abc import Iterator
+
+from domain.durable_object import (
+    AlarmDeleted,
+    AlarmHandled,
+    AlarmSet,
+    ObjectEvent,
+    StorageWritten,
+)
+
+UNTOUCHED = object()
+
+
+class Changes:
+    """Puts and deletes by key, whether all was deleted first, and what became of the alarm.
+
+    `alarm` is UNTOUCHED, None if it was deleted, or the time it was set to; `handled` is
+    the time of the alarm whose handler ended well.
+    """
+
+    __slots__ = ("alarm", "cleared", "handled", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes | None] = {}
+        self.cleared = False
+        self.alarm: object = UNTOUCHED
+        self.handled: int | None = None
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.values or self.cleared or self.alarm is not UNTOUCHED or self.handled is not None
+        )
+
+    def clear(self) -> None:
+        """Everything is deleted, the alarm too."""
+        self.values.clear()
+        self.cleared = True
+        self.alarm = None
+
+    def events(
+        self, object_id: str, version: int, alarm_at_ms: int | None
+    ) -> Iterator[ObjectEvent]:
+        """As events behind `version`; `alarm_at_ms` is what the alarm was set to by then."""
+        if self.values or self.cleared:
+            version += 1
+            puts = {key: value for key, value in self.values.items() if value is not None}
+            deletes = tuple(key for key, value in self.values.items() if value is None)
+            yield StorageWritten(object_id, version, puts, deletes, self.cleared)
+        if self.handled is not None:
+            version += 1
+            alarm_at_ms = None
+            yield AlarmHandled(object_id, version, self.handled)
+        if isinstance(self.alarm, int):
+            yield AlarmSet(object_id, version + 1, self.alarm)
+        elif self.alarm is None and alarm_at_ms is not None:
+            yield AlarmDeleted(object_id, version + 1)

@@ -1,0 +1,80 @@
+"""What a class is written against: its base, its context, what its alarm is told."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from domain.durable_object import ObjectId
+
+if TYPE_CHECKING:
+    from infrastructure.objects.live_object import LiveObject
+    from infrastructure.objects.storage import Storage
+
+
+class DurableObject:
+    """The base class. An instance is one object: its name is its identity.
+
+    It is made when the object is first needed and dropped when it has been idle, so what
+    must last belongs into `self.ctx.storage`. A subclass may have `fetch(request)`,
+    `alarm(alarm_info)` (or without the argument), and any other public method, each plain
+    or async.
+    """
+
+    def __init__(self, ctx: "Context", env: Any) -> None:
+        self.ctx = ctx
+        self.env = env
+
+
+class Context:
+    """`ctx`: who the object is, its storage, and work beside its handlers."""
+
+    def __init__(self, identity: ObjectId, storage: "Storage", live: "LiveObject") -> None:
+        self.id = identity
+        self.storage = storage
+        self._live = live
+
+    def waitUntil(self, work: Awaitable[Any]) -> None:
+        """Runs `work` beside the handler. What it raises is logged and fails nothing."""
+        self._live.run_beside(work)
+
+    def blockConcurrencyWhile(self, work: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+        """Runs `work` while no other call of this object begins. Returns what it returns.
+
+        If it raises, the object is dropped from memory and made anew.
+        """
+        return self._live.run_alone(work)
+
+    wait_until = waitUntil
+    block_concurrency_while = blockConcurrencyWhile
+
+
+class AlarmInfo(Mapping[str, Any]):
+    """What an alarm handler is told, as attributes and as a mapping.
+
+    `scheduledTime` is what the alarm was set to, in Unix milliseconds; `retryCount` how
+    many attempts at it have begun before this one; `isRetry` whether there were any.
+    """
+
+    __slots__ = ("isRetry", "retryCount", "scheduledTime")
+
+    def __init__(self, scheduled_time: int, retry_count: int) -> None:
+        self.scheduledTime = scheduled_time
+        self.retryCount = retry_count
+        self.isRetry = retry_count > 0
+
+    scheduled_time = property(lambda self: self.scheduledTime)
+    retry_count = property(lambda self: self.retryCount)
+    is_retry = property(lambda self: self.isRetry)
+
+    def __getitem__(self, key: str) -> Any:
+        if key in ("scheduledTime", "retryCount", "isRetry"):
+            return getattr(self, key)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("scheduledTime", "retryCount", "isRetry"))
+
+    def __len__(self) -> int:
+        return 3
+
+    def __repr__(self) -> str:
+        return f"AlarmInfo({dict(self)})"

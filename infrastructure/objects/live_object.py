@@ -1,0 +1,308 @@
+"""One object in memory, and the way of its writes into the log.
+
+Handlers read and write `stored` at once. What they wrote is gathered in `changes`,
+becomes events when the running code next lets go of the event loop (or on `sync()`, or
+at its end), and goes to the writer one commit at a time: while one is on its way the
+next gathers. A reply waits until everything that its handler could have seen is on
+disk. If a commit fails, nothing after it may be kept either: the object is dropped, and
+whoever waited is told.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Protocol
+
+from domain.durable_object import ObjectEvent, ObjectId, StoredObject
+from infrastructure.alarm_commands import Claim
+from infrastructure.errors import ObjectDropped
+from infrastructure.objects.changes import Changes
+from infrastructure.objects.durable_object import Context, DurableObject
+from infrastructure.objects.object_commands import WriteObject
+from infrastructure.objects.object_projections import encode_snapshot, is_snapshot_due
+from infrastructure.objects.storage import Storage
+from infrastructure.objects.transaction import outside
+from infrastructure.writer import Work
+
+CANCEL_SECONDS = 1.0  # how long a handler that was cancelled may take to end
+
+logger = logging.getLogger(__name__)
+
+
+class HandlerTimeout(Exception):
+    """A handler took longer than it may."""
+
+
+class Owner(Protocol):
+    """The process's side, for its objects (`host.py`)."""
+
+    token: str
+
+    def now_ms(self) -> int: ...
+    def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None: ...
+    def notice(self, at_ms: int) -> None: ...
+    def forget(self, live: "LiveObject") -> None: ...
+
+
+class LiveObject:
+    """`make` it, `run` handlers on it, `flush` and `durable` its writes, `drop` it."""
+
+    def __init__(
+        self,
+        identity: ObjectId,
+        stored: StoredObject,
+        snapshot_version: int,
+        parked: bool,
+        owner: Owner,
+    ) -> None:
+        self.identity = identity
+        self.id = str(identity)
+        self.stored = stored
+        self.instance: DurableObject | None = None
+        self.dropped: BaseException | None = None
+        self.active = 0  # handlers under way
+        self.last_used = 0.0  # event loop's time
+        self.alarm_turn = asyncio.Lock()
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._parked = parked
+        self._running: Claim | None = None
+        self._touched = False  # whether the alarm was set or deleted since it began to run
+        self._changes = Changes()
+        self._flush_planned = False
+        self._flushed_alarm = stored.alarm_at_ms
+        self._version = self._committed = stored.version
+        self._snapshot_version = snapshot_version
+        self._outbox: list[ObjectEvent] = []
+        self._sending = False
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._alone: asyncio.Future[Any] | None = None
+        self._beside: set[asyncio.Future[Any]] = set()
+
+    # Running code
+
+    def make(self, object_class: type, env: Any) -> None:
+        """Makes the instance. Raises what its constructor raises."""
+        self._has_handler = callable(getattr(object_class, "alarm", None))
+        context = Context(self.identity, Storage(self), self)
+        self.instance = outside().run(object_class, context, env)
+
+    async def run(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What the handler returns, or raises, once all it did and saw is on disk."""
+        task = await self._begin(method, args, kwargs)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            await self.durable()
+
+    async def run_limited(self, method: Callable[..., Any], seconds: float) -> Any:
+        """`run`, for so long at most. Raises HandlerTimeout; a handler that does not even
+        end when it is cancelled takes the object in memory with it."""
+        task = await self._begin(method, (), {})
+        try:
+            if not (await asyncio.wait([task], timeout=seconds))[0]:
+                await self._cancel(task)
+                raise HandlerTimeout(f"the handler took longer than {seconds:g} s")
+            return await task
+        except asyncio.CancelledError:
+            await self._cancel(task)
+            raise
+        finally:
+            await self.durable()
+
+    async def _begin(self, method: Callable[..., Any], args: Any, kwargs: Any) -> asyncio.Task[Any]:
+        """Begins a handler as soon as nothing runs that must run alone."""
+        while self._alone is not None:
+            await asyncio.wait([self._alone])
+        self.refuse_if_dropped()
+        return self._loop.create_task(called(method, args, kwargs), context=outside())
+
+    async def _cancel(self, task: asyncio.Task[Any]) -> None:
+        task.cancel()
+        if not (await asyncio.wait([task], timeout=CANCEL_SECONDS))[0]:
+            self.drop(HandlerTimeout("its handler does not end"))
+        elif not task.cancelled():
+            task.exception()  # seen, and of no more interest
+
+    def run_beside(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside_done)
+
+    def _beside_done(self, task: asyncio.Future[Any]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("waitUntil work of %s failed", self.id, exc_info=task.exception())
+
+    def run_alone(self, work: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+        task = self._alone = self._loop.create_task(called(work, (), {}), context=outside())
+        task.add_done_callback(self._alone_done)
+        return task
+
+    def _alone_done(self, task: asyncio.Future[Any]) -> None:
+        self._alone = None
+        if task.cancelled() or task.exception() is not None:
+            self.drop(ObjectDropped(f"blockConcurrencyWhile of {self.id} failed"))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, nothing waits to be written, and nobody waits."""
+        return not (
+            self.active or self._alone or self._beside or self._changes or self._outbox
+        ) and (not self._sending)
+
+    # What storage reads and writes (the protocol `transaction.Data`)
+
+    def read(self, key: str) -> bytes | None:
+        return self.stored.storage.get(key)
+
+    def keys(self, start: str | None, end: str | None, reverse: bool) -> Iterator[str]:
+        return self.stored.storage.irange(start, end, (True, False), reverse)
+
+    def write(self, key: str, value: bytes) -> None:
+        self.stored.storage[key] = value
+        self._changes.values[key] = value
+        self._plan_flush()
+
+    def delete(self, key: str) -> bool:
+        if self.stored.storage.pop(key, None) is None:
+            return False
+        self._changes.values[key] = None
+        self._plan_flush()
+        return True
+
+    def clear(self) -> None:
+        self.stored.storage.clear()
+        self._changes.clear()
+        self._set_alarm(None)
+
+    def get_alarm(self) -> int | None:
+        if self._parked or (self._running is not None and not self._touched):
+            return None
+        return self.stored.alarm_at_ms
+
+    def set_alarm(self, at_ms: int | None) -> None:
+        self._changes.alarm = at_ms
+        self._set_alarm(at_ms)
+
+    def _set_alarm(self, at_ms: int | None) -> None:
+        self.stored.alarm_at_ms = at_ms
+        self._touched = True
+        self._parked = False
+        self._plan_flush()
+
+    def now_ms(self) -> int:
+        return self._owner.now_ms()
+
+    def refuse_without_handler(self) -> None:
+        if not self._has_handler:
+            raise TypeError(
+                f"the class {self.identity.class_name} needs an alarm() method for its alarms"
+            )
+
+    def refuse_if_dropped(self) -> None:
+        if self.dropped is not None:
+            raise ObjectDropped(f"{self.id} was dropped: {self.dropped}") from self.dropped
+
+    # The alarm's run (`alarms.py` decides; this keeps the slot)
+
+    def begin_alarm(self, claim: Claim) -> bool:
+        """Whether this alarm is still what the slot is set to, and begins to run now."""
+        if self.stored.alarm_at_ms != claim.state.scheduled_time:
+            return False
+        self._running, self._touched, self._parked = claim, False, False
+        return True
+
+    def end_alarm(self, *, well: bool) -> bool:
+        """Ends the run. Whether the slot is as it was, neither set nor deleted since."""
+        self._running = None
+        untouched = not self._touched
+        if well and untouched and self.dropped is None:
+            self._changes.handled = self.stored.alarm_at_ms
+            self.stored.alarm_at_ms = None
+            self._plan_flush()
+        return untouched
+
+    def park_alarm(self) -> None:
+        self._parked = not self._touched
+
+    # The way into the log
+
+    def _plan_flush(self) -> None:
+        if not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Makes events of what was written, and sends them off unless others are under way."""
+        self._flush_planned = False
+        if self.dropped is not None or not self._changes:
+            return
+        changes, self._changes = self._changes, Changes()
+        events = list(changes.events(self.id, self._version, self._flushed_alarm))
+        self._flushed_alarm = self.stored.alarm_at_ms
+        self._version += len(events)
+        self._outbox += events
+        self._send()
+
+    def _send(self) -> None:
+        if self._sending or not self._outbox:
+            return
+        events, self._outbox = self._outbox, []
+        version = events[-1].originator_version
+        snapshot = None
+        since = version - self._snapshot_version
+        if not self._changes and is_snapshot_due(since, len(self.stored.storage)):
+            snapshot = (self.id, version, encode_snapshot(self.stored))
+            self._snapshot_version = version
+        self._sending = True
+        work = WriteObject(self.id, self._owner.token, self._committed, events, snapshot)
+        try:
+            self._owner.submit(work, lambda _, error: self._sent(version, error))
+        except Exception as error:
+            self.drop(error)
+
+    def _sent(self, version: int, error: BaseException | None) -> None:
+        self._sending = False
+        if error is not None:
+            logger.warning("%s could not be written and is dropped: %s", self.id, error)
+            self.drop(error)
+            return
+        self._committed = version
+        while self._waiting and self._waiting[0][0] <= version:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+        if self.dropped is None and self.stored.alarm_at_ms is not None:
+            self._owner.notice(self.stored.alarm_at_ms)
+        self._send()
+
+    async def durable(self) -> None:
+        """Returns once all that was written until now is on disk. Raises why it is not."""
+        self.flush()
+        if self._committed < self._version:
+            if self.dropped is not None:
+                raise ObjectDropped(f"{self.id} was dropped: {self.dropped}") from self.dropped
+            future = self._loop.create_future()
+            self._waiting.append((self._version, future))
+            await future
+
+    def drop(self, why: BaseException) -> None:
+        """Gives it up: what is not on its way to the disk is gone, and nothing more runs."""
+        if self.dropped is not None:
+            return
+        self.dropped = why
+        self._outbox.clear()
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(ObjectDropped(f"{self.id} was dropped: {why}"))
+        self._waiting.clear()
+        self._owner.forget(self)
+
+
+async def called(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a method returns, plain or async."""
+    result = method(*args, **kwargs)
+    return await result if inspect.isawaitable(result) else result

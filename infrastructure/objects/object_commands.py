@@ -1,0 +1,162 @@
+"""What objects and their owners ask of the writer.
+
+An object is written by its owner only, and only on the version that the owner knows: a
+process that was frozen and has lost the object to another finds both changed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from domain.alarm import not_before_ms, retry_delay_ms
+from domain.durable_object import ObjectEvent
+from infrastructure import alarm_state
+from infrastructure.alarm_commands import Attempt, Claim
+from infrastructure.alarm_state import AlarmState
+from infrastructure.errors import ObjectElsewhere, VersionConflict
+from infrastructure.projections import AlarmRow, SnapshotRow
+from infrastructure.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """What an object is made from: a snapshot, the events since, and its alarm row."""
+
+    snapshot: SnapshotRow | None
+    events: list[tuple[int, str, bytes]]  # (version, topic, state)
+    alarm: AlarmRow | None
+
+
+class AcquireObject:
+    """Makes an object this owner's. Returns Acquired, or None if another has it.
+
+    The other is asked for it, and hands it over when it can.
+    """
+
+    on_tables = True
+    aggregate_ids = ()
+
+    def __init__(self, object_id: str, owner: str) -> None:
+        self._object_id = object_id
+        self._owner = owner
+
+    def run(self, unit: UnitOfWork) -> Acquired | None:
+        session, object_id = unit.session, self._object_id
+        if not session.acquire(object_id, self._owner, unit.now_ms):
+            return None
+        snapshot = session.snapshot(object_id)
+        events = session.history(object_id, snapshot[1] if snapshot else 0)
+        return Acquired(snapshot, events, session.alarm(object_id))
+
+
+class WriteObject:
+    """Appends what an object did, behind `version`.
+
+    Raises ObjectElsewhere if it is no longer the owner's, VersionConflict if it has moved
+    on.
+    """
+
+    on_tables = False
+    aggregate_ids = ()
+
+    def __init__(
+        self,
+        object_id: str,
+        owner: str,
+        version: int,
+        events: Sequence[ObjectEvent],
+        snapshot: SnapshotRow | None,
+    ) -> None:
+        self._object_id = object_id
+        self._owner = owner
+        self._version = version
+        self._events = events
+        self._snapshot = snapshot
+
+    def run(self, unit: UnitOfWork) -> None:
+        if unit.session.owner_of(self._object_id) != self._owner:
+            raise ObjectElsewhere(f"{self._object_id} was taken over by another process")
+        _, version, _ = unit.object_row(self._object_id)
+        if version != self._version:
+            raise VersionConflict(f"{self._object_id} is at version {version}, not {self._version}")
+        unit.append_to_object(self._object_id, self._events)
+        snapshot = self._snapshot
+        if snapshot is not None:
+            unit.after_flush(lambda: unit.session.put_snapshot(snapshot))
+
+
+class RenewOwner:
+    """Keeps an owner's objects, and its claims on alarms, its own for another `lease_ms`."""
+
+    on_tables = True
+    aggregate_ids = ()
+
+    def __init__(self, owner: str, lease_ms: int, claims: Sequence[Claim] = ()) -> None:
+        self._owner = owner
+        self._lease_ms = lease_ms
+        self._claims = claims
+
+    def run(self, unit: UnitOfWork) -> None:
+        until_ms = unit.now_ms + self._lease_ms
+        unit.session.forget_lapsed_owners(unit.now_ms - self._lease_ms)
+        unit.session.renew_owner(self._owner, until_ms)
+        for claim in self._claims:
+            lease_ms = max(self._lease_ms, retry_delay_ms(claim.state.attempts))
+            row = (claim.id, (unit.now_ms + lease_ms) / 1000, claim.job_state)
+            unit.session.replace_alarm(claim.job_state, row)
+
+
+class ReleaseObjects:
+    """Lets go of objects, so that any process may have them."""
+
+    on_tables = True
+    aggregate_ids = ()
+
+    def __init__(self, object_ids: Sequence[str], owner: str) -> None:
+        self._object_ids = object_ids
+        self._owner = owner
+
+    def run(self, unit: UnitOfWork) -> None:
+        unit.session.release(self._object_ids, self._owner)
+
+
+class LeaveObjects:
+    """Ends an owner: all its objects are free."""
+
+    on_tables = True
+    aggregate_ids = ()
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+
+    def run(self, unit: UnitOfWork) -> None:
+        unit.session.renew_owner(self._owner, 0)
+        unit.session.forget_lapsed_owners(0)
+
+
+class SlowDownAlarm:
+    """The handler set a new alarm, for `next_at_ms`, and failed: counts that, and sees to
+    it that doing so again and again gets slower. Returns the Attempt."""
+
+    on_tables = False
+    aggregate_ids = ()
+
+    def __init__(self, claim: Claim, next_at_ms: int | None, error: Exception) -> None:
+        self._claim = claim
+        self._next_at_ms = next_at_ms
+        self._error = error
+
+    def run(self, unit: UnitOfWork) -> Attempt:
+        if self._next_at_ms is not None:
+            self._slow_down(unit, self._next_at_ms)
+        return Attempt(self._claim, "superseded", unit.now_ms, self._error)
+
+    def _slow_down(self, unit: UnitOfWork, next_at_ms: int) -> None:
+        fresh = AlarmState(next_at_ms)
+        superseded = self._claim.state.superseded + 1
+        at_ms = max(next_at_ms, not_before_ms(superseded, unit.now_ms))
+        counted = alarm_state.encode(msgspec.structs.replace(fresh, superseded=superseded))
+        row = (self._claim.id, at_ms / 1000, counted)
+        expected = alarm_state.encode(fresh)
+        unit.after_flush(lambda: unit.session.replace_alarm(expected, row))

@@ -1,0 +1,66 @@
+"""Which objects are this process's: a lease in the database, renewed while it lives.
+
+The lease is the process's; each object's row says whose it is. A process that was
+frozen, or cut off, past its lease asks what it has lost before it runs or answers
+anything; what it tries to write to a lost object is refused in the write itself.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from infrastructure.alarm_commands import Claim
+from infrastructure.application import ReservationApplication
+from infrastructure.errors import ObjectElsewhere, StoreError
+from infrastructure.objects.object_commands import LeaveObjects, RenewOwner
+
+if TYPE_CHECKING:
+    from infrastructure.objects.host import ObjectHost
+    from infrastructure.objects.live_object import LiveObject
+
+LEASE_MS = 5_000
+MARGIN_SECONDS = 0.5  # by which we believe the lease to be shorter than it is
+
+logger = logging.getLogger(__name__)
+
+
+class Ownership:
+    """The lease of one process. `shared` says whether others have one on this database."""
+
+    def __init__(self, application: ReservationApplication, host: "ObjectHost") -> None:
+        self.token = uuid4().hex
+        self.shared = False
+        self._application = application
+        self._host = host
+        self._valid_until = 0.0  # time.monotonic()
+        self._began = False
+
+    async def renew(self, claims: Sequence[Claim] = ()) -> None:
+        """Raises StoreError if the database does not answer."""
+        late = self._began and not self._is_valid()
+        asked = time.monotonic()
+        await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
+        if late:
+            logger.warning("the objects' lease had lapsed: looking what was taken over")
+            self._host.drop_lost(self._application.queries.owned_objects(self.token))
+        self._valid_until = asked + LEASE_MS / 1000 - MARGIN_SECONDS
+        self._began = True
+        self.shared = self._application.queries.other_owners(self.token, self._host.now_ms())
+
+    async def assure(self, live: "LiveObject") -> None:
+        """Returns if the object is ours now. Raises ObjectElsewhere if it was taken over."""
+        if not self._is_valid():
+            await self.renew()
+        if isinstance(live.dropped, ObjectElsewhere):
+            raise live.dropped
+
+    async def leave(self) -> None:
+        try:
+            await self._host.execute(LeaveObjects(self.token))
+        except StoreError as error:
+            logger.warning("the objects stay ours until the lease ends: %s", error)
+
+    def _is_valid(self) -> bool:
+        return time.monotonic() < self._valid_until

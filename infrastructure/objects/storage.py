@@ -1,0 +1,168 @@
+"""`ctx.storage`: what an object keeps, and its alarm.
+
+Every call acts when it is called, on the object in memory; what it returns may be
+awaited or not, and awaiting it never lets other code in between. Names are those of
+Cloudflare's API, and the same in snake_case.
+"""
+
+import inspect
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from infrastructure.objects import values
+from infrastructure.objects.alarm_time import alarm_time_ms
+from infrastructure.objects.transaction import Data, Running, Transaction, current
+
+if TYPE_CHECKING:
+    from infrastructure.objects.live_object import LiveObject
+
+MAX_BATCH_KEYS = 128  # of one get, put or delete of several
+
+
+class Done:
+    """A result that is there already; `await` gives it without waiting."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._value
+        yield
+
+
+class _Synced:
+    __slots__ = ("_live",)
+
+    def __init__(self, live: "LiveObject") -> None:
+        self._live = live
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._live.durable().__await__()
+
+
+class Storage:
+    """Values are JSON: what cannot be kept, or a key that is none, is a TypeError."""
+
+    def __init__(self, live: "LiveObject") -> None:
+        self._live = live
+
+    def get(self, key: str | Sequence[str]) -> Done:
+        """The value, None if there is none; for several keys a dict of those there are."""
+        data = self._data()
+        if isinstance(key, str):
+            value = data.read(values.check_key(key))
+            return Done(None if value is None else values.decode(value))
+        found = {k: data.read(k) for k in _several(key)}
+        return Done({k: values.decode(v) for k, v in found.items() if v is not None})
+
+    def put(self, key: str | Mapping[str, Any], value: Any = None) -> Done:
+        """Writes one value, or all of a dict."""
+        items = key if isinstance(key, Mapping) else {key: value}
+        _several(items)
+        encoded = {k: values.encode(v, f"the value of {k!r}") for k, v in items.items()}
+        data = self._data()
+        for k, v in encoded.items():
+            data.write(k, v)
+        return Done()
+
+    def delete(self, key: str | Sequence[str]) -> Done:
+        """Whether it was there; for several keys, how many were."""
+        data = self._data()
+        if isinstance(key, str):
+            return Done(data.delete(values.check_key(key)))
+        return Done(sum(data.delete(k) for k in _several(key)))
+
+    def list(
+        self,
+        prefix: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Done:
+        """A dict in order of the keys: those with the prefix, from `start` up to and
+        without `end`, at most `limit` of them; from the other end if `reverse`."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+            raise TypeError(f"a limit is a whole number, not {limit!r}")
+        if limit is not None and limit < 1:
+            raise TypeError(f"a limit is at least 1, not {limit}")
+        if prefix:
+            start = prefix if start is None else max(start, prefix)
+            last = prefix + "\U0010ffff"
+            end = last if end is None else min(end, last)
+        data = self._data()
+        found: dict[str, Any] = {}
+        for key in data.keys(start, end, reverse):
+            found[key] = values.decode(data.read(key))
+            if len(found) == limit:
+                break
+        return Done(found)
+
+    def deleteAll(self) -> Done:
+        """Deletes every key, and the alarm."""
+        self._data().clear()
+        return Done()
+
+    def getAlarm(self) -> Done:
+        """When the alarm is set to, in Unix milliseconds; None if none is.
+
+        While the alarm's handler runs it is None, unless it has been set since.
+        """
+        return Done(self._data().get_alarm())
+
+    def setAlarm(self, time: Any) -> Done:
+        """Sets the one alarm there is, replacing any earlier one (see `alarm_time.py`)."""
+        self._live.refuse_without_handler()
+        self._data().set_alarm(alarm_time_ms(time, self._live.now_ms()))
+        return Done()
+
+    def deleteAlarm(self) -> Done:
+        """Takes the alarm back; one that runs is not retried if it fails."""
+        self._data().set_alarm(None)
+        return Done()
+
+    def transaction(self, closure: Callable[..., Any]) -> Any:
+        """Runs `closure`, given this storage if it takes an argument: all that it writes is
+        kept, or nothing if it raises. Returns what it returns.
+
+        A closure that awaits something other than storage must be awaited. One that another
+        handler overtakes meanwhile writes over what that one wrote to the same keys.
+        """
+        outer = self._data()
+        if isinstance(outer, Transaction):
+            raise RuntimeError("a transaction is running already: transactions do not nest")
+        call = (lambda: closure(self)) if _takes_argument(closure) else closure
+        return Running(Transaction(self._live), call)
+
+    def sync(self) -> Any:
+        """Awaited, waits until all that was written before is on disk."""
+        self._live.flush()
+        return _Synced(self._live)
+
+    delete_all = deleteAll
+    get_alarm = getAlarm
+    set_alarm = setAlarm
+    delete_alarm = deleteAlarm
+
+    def _data(self) -> Data:
+        self._live.refuse_if_dropped()
+        return current(self._live)
+
+
+def _several(keys: Any) -> Any:
+    if not isinstance(keys, Mapping | list | tuple):
+        raise TypeError(f"keys are text, or a list of texts, not {type(keys).__name__}")
+    if len(keys) > MAX_BATCH_KEYS:
+        raise TypeError(f"at most {MAX_BATCH_KEYS} keys at once, not {len(keys)}")
+    for key in keys:
+        values.check_key(key)
+    return keys
+
+
+def _takes_argument(closure: Callable[..., Any]) -> bool:
+    try:
+        return bool(inspect.signature(closure).parameters)
+    except (TypeError, ValueError):
+        return True

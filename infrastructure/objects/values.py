@@ -1,0 +1,79 @@
+"""What an object can keep: JSON, and nothing that would come back as something else.
+
+Values are kept as JSON text, so what is read is always a copy, and nothing that a class
+does to a value changes what is stored.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+
+MAX_VALUE_BYTES = 2 * 1024 * 1024
+MAX_KEY_BYTES = 2_048
+MAX_DEPTH = 100
+
+_encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+
+ALLOWED = "None, a bool, a number, text, or a list or dict of these"
+
+
+def encode(value: Any, what: str = "the value") -> bytes:
+    """The JSON text of a value. Raises TypeError, saying where and what is allowed."""
+    _check(value, what, MAX_DEPTH)
+    try:
+        text = _encode(value)
+    except (UnicodeEncodeError, msgspec.MsgspecError, OverflowError) as error:
+        raise TypeError(f"{what} cannot be kept: {error}") from error
+    if len(text) > MAX_VALUE_BYTES:
+        raise TypeError(f"{what} has {len(text)} bytes as JSON: at most {MAX_VALUE_BYTES} are kept")
+    return text
+
+
+def copied(value: Any, what: str) -> Any:
+    """The value as it would come back from storage."""
+    return decode(encode(value, what))
+
+
+def check_key(key: Any) -> str:
+    """The key. Raises TypeError unless it is text of 1 to MAX_KEY_BYTES bytes."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is text, not {_kind(key)}")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise TypeError(f"the key {key!r} is not text that can be kept") from error
+    if not 0 < size <= MAX_KEY_BYTES:
+        raise TypeError(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {size}")
+    return key
+
+
+def _check(value: Any, where: str, depth: int) -> None:
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return
+    if kind is int or kind is float:
+        _check_number(value, where)
+    elif kind not in (list, tuple, dict):
+        raise TypeError(f"{where} is {_kind(value)}, which cannot be kept: use {ALLOWED}")
+    elif depth == 0:
+        raise TypeError(f"{where} is nested more than {MAX_DEPTH} deep")
+    else:
+        for key, item in value.items() if kind is dict else enumerate(value):
+            if kind is dict and type(key) is not str:
+                raise TypeError(f"{where} has the key {key!r}, and keys are text")
+            _check(item, f"{where}[{key!r}]", depth - 1)
+
+
+def _check_number(value: float, where: str) -> None:
+    if type(value) is int:
+        if not -(2**63) <= value < 2**64:
+            raise TypeError(f"{where} is an integer of more than 64 bits")
+    elif not math.isfinite(value):
+        raise TypeError(f"{where} is {value}, which JSON has no number for")
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
