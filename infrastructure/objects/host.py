@@ -180,7 +180,7 @@ class ObjectHost:
                 continue
             live = self._live.get(key)
             if live is not None:
-                await self.ownership.assure(live)
+                await self.ownership.renew_if_lapsed()
                 if live.dropped is None and key not in self._leaving:
                     return live
                 continue

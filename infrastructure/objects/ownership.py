@@ -51,10 +51,14 @@ class Ownership:
 
     async def assure(self, live: "LiveObject") -> None:
         """Returns if the object is ours now. Raises ObjectElsewhere if it was taken over."""
-        if not self._is_valid():
-            await self.renew()
+        await self.renew_if_lapsed()
         if isinstance(live.dropped, ObjectElsewhere):
             raise live.dropped
+
+    async def renew_if_lapsed(self) -> None:
+        """Looks what was taken over, if we have not renewed in time to be sure."""
+        if not self._is_valid():
+            await self.renew()
 
     async def leave(self) -> None:
         try:

@@ -1,0 +1,560 @@
+"""Durable objects: what they keep, when it is safe, who may run them."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infrastructure.errors import ObjectDropped, ObjectElsewhere, StoreFull
+from infrastructure.event_mapper import EventMapper
+from infrastructure.objects import host as host_module
+from infrastructure.objects import object_projections
+from infrastructure.objects.durable_object import DurableObject
+from infrastructure.objects.host import NoSuchMethod
+from infrastructure.objects.messages import Request, Response
+from infrastructure.objects.object_commands import WriteObject
+from infrastructure.rebuild import rebuild
+from infrastructure.sqlite.database import Database
+from infrastructure.sqlite.queries import Queries
+from infrastructure.verify import verify
+from tests.support.objects import World
+
+
+class Box(DurableObject):
+    """Does to its storage what it is told."""
+
+    made = 0
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        Box.made += 1
+        self.storage = ctx.storage
+
+    async def do(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(self.storage, method)(*args, **kwargs)
+
+    def do_not_wait(self, method: str, *args: Any) -> None:
+        getattr(self.storage, method)(*args)
+
+    async def add(self, key: str = "n") -> int:
+        count = (await self.storage.get(key) or 0) + 1
+        self.storage.put(key, count)
+        return count
+
+    async def put_and_raise(self) -> None:
+        self.storage.put("kept", 1)
+        raise RuntimeError("after the put")
+
+    async def in_transaction(self, *steps: Any) -> Any:
+        async def closure(txn: Any) -> Any:
+            for method, *args in steps:
+                if method == "raise":
+                    raise RuntimeError("in the transaction")
+                if method == "pause":
+                    await asyncio.sleep(0)
+                else:
+                    await getattr(txn, method)(*args)
+            return "done"
+
+        return await self.storage.transaction(closure)
+
+    def plain_transaction(self) -> None:
+        self.storage.transaction(lambda: self.storage.put("plain", 1))
+
+    async def wait(self) -> None:
+        self.storage.put("waited", True)
+        await self.env.world.go.wait()
+
+    async def fetch(self, request: Request) -> Response:
+        return Response.json({"method": request.method, "body": await request.json()}, status=201)
+
+    def alarm(self) -> None: ...
+
+    def _secret(self) -> None: ...
+
+
+def story(database_path: Path, steps: Any, *classes: type, **options: Any) -> Any:
+    async def run() -> Any:
+        async with World(database_path, *(classes or (Box,)), **options) as world:
+            return await steps(world, world.stub("Box"))
+
+    return asyncio.run(run())
+
+
+def topics(path: Path) -> list[str]:
+    return [row.topic for row in Queries(Database(path)).events_after(0, 1_000)]
+
+
+def verified(path: Path) -> None:
+    database = Database(path)
+    report = verify(database, EventMapper())
+    database.close()
+    assert report.differences == []
+
+
+VALUES = [
+    *(None, True, 0, -(2**63), 2**64 - 1, 1.5, "", "Zoë \U0001f600"),
+    *([], {}, [1, [2, {"a": None}]]),
+]
+VALUES_REFUSED = {
+    "a set": ({1}, r"a set, which cannot be kept"),
+    "bytes": (b"x", r"a bytes"),
+    "nan": (float("nan"), r"nan, which JSON has no number for"),
+    "an object": (object(), r"an object"),
+    "a key that is no text": ({1: 2}, r"has the key 1, and keys are text"),
+    "deep inside": ({"a": [1, {2}]}, r"\['a'\]\[1\] is a set"),
+    "a large integer": (2**64, r"more than 64 bits"),
+    "half a character": ("\ud800", r"cannot be kept"),
+    "a megabyte or three": ("x" * (3 * 1024 * 1024), r"at most 2097152"),
+}
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_comes_back_as_it_was_in_another_process(value: Any, database_path: Path) -> None:
+    story(database_path, lambda world, box: box.do("put", "k", value))
+    assert story(database_path, lambda world, box: box.do("get", "k")) == value
+
+
+@pytest.mark.parametrize("kind", VALUES_REFUSED)
+def test_what_cannot_be_kept_is_a_type_error(kind: str, database_path: Path) -> None:
+    value, sentence = VALUES_REFUSED[kind]
+
+    class Putting(DurableObject):
+        def put(self) -> None:
+            with pytest.raises(TypeError, match=sentence):
+                self.ctx.storage.put("k", value)
+            with pytest.raises(TypeError, match=sentence):
+                self.ctx.storage.put({"a": 1, "k": value})
+
+        async def all(self) -> Any:
+            return await self.ctx.storage.list()
+
+    async def steps(world: World, box: Any) -> None:
+        await world.stub("Putting").put()
+        assert await world.stub("Putting").all() == {}
+
+    story(database_path, steps, Putting, Box)
+
+
+@pytest.mark.parametrize("key", [7, "", "x" * 2049, None, "\ud800"], ids=lambda k: repr(k)[:12])
+def test_a_bad_key_is_a_type_error(key: Any, database_path: Path) -> None:
+    class Keyed(DurableObject):
+        def put(self) -> None:
+            with pytest.raises(TypeError, match="key"):
+                self.ctx.storage.put(key, 1)
+
+    story(database_path, lambda world, box: world.stub("Keyed").put(), Keyed, Box)
+
+
+LISTS = {
+    (): ["a", "ab", "b", "c"],
+    (("prefix", "a"),): ["a", "ab"],
+    (("start", "ab"),): ["ab", "b", "c"],
+    (("end", "b"),): ["a", "ab"],
+    (("limit", 2),): ["a", "ab"],
+    (("reverse", True), ("limit", 3)): ["c", "b", "ab"],
+    (("prefix", "a"), ("start", "aa")): ["ab"],
+    (("prefix", "z"),): [],
+}
+
+
+@pytest.mark.parametrize("options", LISTS)
+@pytest.mark.parametrize("fresh", [False, True], ids=["stored", "within a transaction"])
+def test_list_gives_keys_in_order(options: Any, fresh: bool, database_path: Path) -> None:
+    class Lister(DurableObject):
+        async def keys(self) -> list[str]:
+            storage = self.ctx.storage
+            storage.put({"c": 3, "old": 0, "ab": 2})
+
+            async def closure() -> list[str]:
+                await storage.put({"a": 1, "b": 2})
+                await storage.delete("old")
+                return list(await storage.list(**dict(options)))
+
+            if fresh:
+                return await storage.transaction(closure)
+            return await closure()
+
+    async def steps(world: World, box: Any) -> None:
+        assert await world.stub("Lister").keys() == LISTS[options]
+
+    story(database_path, steps, Lister, Box)
+
+
+def test_several_keys_at_once(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        await box.do("put", {"a": 1, "b": 2, "c": 3})
+        assert await box.do("get", ["a", "x", "c"]) == {"a": 1, "c": 3}
+        assert await box.do("delete", "a") is True
+        assert await box.do("delete", "a") is False
+        assert await box.do("delete", ["b", "x"]) == 1
+        await box.do("deleteAll")
+        assert await box.do("list") == {}
+
+    story(database_path, steps)
+    verified(database_path)
+
+
+def test_a_call_acts_whether_it_is_awaited_or_not(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        await box.do_not_wait("put", "k", 1)
+        await box.plain_transaction()
+        assert await box.do("list") == {"k": 1, "plain": 1}
+
+    story(database_path, steps)
+
+
+def test_what_is_read_is_a_copy(database_path: Path) -> None:
+    class Copying(DurableObject):
+        async def change(self) -> Any:
+            self.ctx.storage.put("k", [1])
+            (await self.ctx.storage.get("k")).append(2)
+            return await self.ctx.storage.get("k")
+
+    async def steps(world: World, box: Any) -> None:
+        assert await world.stub("Copying").change() == [1]
+
+    story(database_path, steps, Copying, Box)
+
+
+def test_writes_of_one_handler_and_its_alarm_are_one_append(database_path: Path) -> None:
+    class Both(DurableObject):
+        def go(self) -> None:
+            self.ctx.storage.put("a", 1)
+            self.ctx.storage.put("b", 2)
+            self.ctx.storage.setAlarm(self.env.world.clock.now_ms() + 1)
+
+        def alarm(self) -> None: ...
+
+    story(database_path, lambda world, box: world.stub("Both").go(), Both, Box)
+    assert topics(database_path) == ["object.StorageWritten", "object.AlarmSet"]
+    connection = sqlite3.connect(database_path)
+    times = connection.execute("SELECT count(DISTINCT recorded_at_ms) FROM events").fetchone()
+    assert times == (1,)
+
+
+def test_writes_of_a_handler_that_raises_are_kept(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> Any:
+        with pytest.raises(RuntimeError, match="after the put"):
+            await box.put_and_raise()
+
+    story(database_path, steps)
+    assert story(database_path, lambda world, box: box.do("list")) == {"kept": 1}
+
+
+TRANSACTIONS: dict[str, tuple[list[Any], dict[str, Any], bool]] = {
+    "is kept": ([("put", "a", 2), ("put", "b", 1)], {"a": 2, "b": 1}, True),
+    "that raises leaves nothing": ([("put", "a", 2), ("put", "b", 1), ("raise",)], {"a": 1}, False),
+    "... of its deletions": ([("deleteAll",), ("raise",)], {"a": 1}, False),
+    "that waits is kept": ([("delete", "a"), ("pause",), ("put", "c", 3)], {"c": 3}, True),
+    "that waits and raises is not": ([("delete", "a"), ("pause",), ("raise",)], {"a": 1}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TRANSACTIONS)
+def test_a_transaction(kind: str, database_path: Path) -> None:
+    steps_of, expected, ends_well = TRANSACTIONS[kind]
+
+    async def steps(world: World, box: Any) -> None:
+        await box.do("put", "a", 1)
+        if ends_well:
+            assert await box.in_transaction(*steps_of) == "done"
+        else:
+            with pytest.raises(RuntimeError, match="in the transaction"):
+                await box.in_transaction(*steps_of)
+        assert await box.do("list") == expected
+
+    story(database_path, steps)
+    assert story(database_path, lambda world, box: box.do("list")) == expected
+
+
+def test_an_alarm_set_in_a_transaction_that_raises_is_not_set(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        later = world.clock.now_ms() + 1_000
+        await box.do("setAlarm", later)
+        with pytest.raises(RuntimeError):
+            await box.in_transaction(("setAlarm", later + 1), ("raise",))
+        assert await box.do("getAlarm") == later
+        await box.in_transaction(("deleteAlarm",))
+        assert await box.do("getAlarm") is None
+
+    story(database_path, steps)
+
+
+def test_no_one_else_sees_what_a_transaction_has_not_committed(database_path: Path) -> None:
+    class Waiting(Box):
+        async def open(self) -> None:
+            async def closure() -> None:
+                self.storage.put("k", 1)
+                await self.env.world.go.wait()
+
+            await self.storage.transaction(closure)
+
+    async def steps(world: World, box: Any) -> None:
+        world.go = asyncio.Event()
+        stub = world.stub("Waiting")
+        opened = stub.open()
+        await asyncio.sleep(0.01)
+        assert await stub.do("get", "k") is None
+        world.go.set()
+        await opened
+        assert await stub.do("get", "k") == 1
+
+    story(database_path, steps, Waiting, Box)
+
+
+def test_writes_are_on_disk_before_the_handler_goes_on_after_sync(database_path: Path) -> None:
+    seen: list[int] = []
+
+    class Syncing(DurableObject):
+        async def go(self) -> None:
+            self.ctx.storage.put("k", 1)
+            await self.ctx.storage.sync()
+            seen.append(len(topics(database_path)))
+
+    story(database_path, lambda world, box: world.stub("Syncing").go(), Syncing, Box)
+    assert seen == [1]
+
+
+def test_what_a_handler_wrote_is_safe_while_it_still_waits(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        world.go = asyncio.Event()
+        waiting = box.wait()
+        await world.until(lambda: topics(database_path) == ["object.StorageWritten"])
+        assert await box.add() == 1  # others run meanwhile
+        world.go.set()
+        await waiting
+
+    story(database_path, steps)
+
+
+def test_a_commit_that_fails_drops_the_object_and_whoever_depended_on_it(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(world: World, box: Any) -> None:
+        await box.add()
+
+        def full(self: Any, unit: Any) -> None:
+            raise StoreFull("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(WriteObject, "run", full)
+            first, second, reader = box.add(), box.add(), box.do("get", "n")
+            for call in (first, second, reader):
+                with pytest.raises(ObjectDropped, match="the disk is full"):
+                    await call
+        assert await box.add() == 2  # made anew, from what the log has
+
+    made = Box.made
+    story(database_path, steps)
+    assert Box.made == made + 2
+    verified(database_path)
+
+
+def test_calls_copy_what_they_carry(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        with pytest.raises(TypeError, match=r"argument 3 of do\(\) is a set"):
+            await box.do("put", "k", {1})
+        with pytest.raises(NoSuchMethod, match="no public method alarm"):
+            await box.alarm()
+        with pytest.raises(NoSuchMethod, match="no public method nothing"):
+            await box.nothing()
+        with pytest.raises(AttributeError):
+            box._secret()
+
+    story(database_path, steps)
+
+
+def test_fetch_carries_requests_and_responses(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        answer = await box.fetch("http://x/", method="POST", body='{"a":1}')
+        assert (answer.status, answer.ok) == (201, True)
+        assert await answer.json() == {"method": "POST", "body": {"a": 1}}
+        assert answer.headers["content-type"] == "application/json"
+
+    story(database_path, steps)
+
+
+def test_an_object_is_loaded_from_a_snapshot_and_what_came_after(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_projections, "SNAPSHOT_EVERY", 5)
+
+    async def adds(world: World, box: Any) -> None:
+        for _ in range(13):
+            await box.add()
+
+    story(database_path, adds)
+    connection = sqlite3.connect(database_path)
+    assert connection.execute("SELECT version FROM snapshots").fetchone() == (10,)
+    verified(database_path)
+    connection.execute("DELETE FROM events WHERE originator_version <= 10")  # not read again
+    connection.commit()
+    assert story(database_path, lambda world, box: box.add()) == 14
+
+
+def test_idle_objects_are_dropped_from_memory_and_come_back(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "TEND_SECONDS", 0.01)
+
+    async def steps(world: World, box: Any) -> None:
+        await box.add()
+        made = Box.made
+        await world.until(lambda: not world.host._live)
+        assert await box.add() == 2
+        assert Box.made == made + 1
+
+    story(database_path, steps, idle_seconds=0.02)
+
+
+# Several processes on one database; here, two hosts in one.
+
+
+async def two(path: Path, steps: Any) -> None:
+    async with World(path, Box) as one, World(path, Box, clock=one.clock) as other:
+        for world in (one, other):
+            await world.host.ownership.renew()
+            assert world.host.ownership.shared
+        await steps(one, other)
+
+
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "TEND_SECONDS", 0.01)
+    monkeypatch.setattr(host_module, "HANDOVER_POLL_SECONDS", 0.002)
+    monkeypatch.setattr(host_module, "HANDOVER_SECONDS", 0.3)
+
+
+def test_an_object_goes_to_the_process_that_asks_for_it(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
+
+    async def steps(one: World, other: World) -> None:
+        for n in range(1, 21):
+            assert await (one, other)[n % 2].stub("Box").add() == n
+
+    asyncio.run(two(database_path, steps))
+    verified(database_path)
+
+
+def test_callers_of_two_processes_lose_no_increment(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
+    monkeypatch.setattr(host_module, "HANDOVER_SECONDS", 10)
+
+    async def steps(one: World, other: World) -> None:
+        async def caller(world: World) -> None:
+            for _ in range(20):
+                await world.stub("Box").add()
+
+        await asyncio.gather(*(caller(world) for world in (one, other) * 3))
+        assert await one.stub("Box").add() == 121
+
+    asyncio.run(two(database_path, steps))
+    verified(database_path)
+
+
+def test_an_object_that_is_not_handed_over_in_time_is_elsewhere(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
+
+    async def steps(one: World, other: World) -> None:
+        one.go = asyncio.Event()
+        waiting = one.stub("Box").wait()
+        await asyncio.sleep(0.02)
+        with pytest.raises(ObjectElsewhere, match="did not let go of it"):
+            await other.stub("Box").add()
+        one.go.set()
+        await waiting
+        assert await other.stub("Box").add() == 1
+
+    asyncio.run(two(database_path, steps))
+
+
+def test_a_process_that_was_frozen_past_its_lease_cannot_write_over_its_successor(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(one: World, other: World) -> None:
+        assert await one.stub("Box").add() == 1
+        one.host._tending.cancel()  # frozen: it renews nothing more
+        one.clock.advance(60_000)
+        await other.host.ownership.renew()
+        assert await other.stub("Box").do("list") == {"n": 1}  # it has only read, so far
+        with pytest.raises(ObjectDropped, match="taken over"):
+            await one.stub("Box").add()
+        assert await other.stub("Box").add() == 2
+
+    asyncio.run(two(database_path, steps))
+    verified(database_path)
+
+
+def test_a_process_that_was_frozen_answers_no_read_from_what_it_remembers(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
+
+    async def steps(one: World, other: World) -> None:
+        await one.stub("Box").add()
+        one.host._tending.cancel()
+        one.clock.advance(60_000)
+        one.host.ownership._valid_until = 0  # its own clock says so too
+        await other.host.ownership.renew()
+        await other.stub("Box").add()
+        assert await one.stub("Box").do("get", "n") == 2  # asked for, and read anew
+
+    asyncio.run(two(database_path, steps))
+
+
+# Verify and rebuild.
+
+DAMAGE = {
+    "a lost alarm": "DELETE FROM alarms",
+    "an alarm at another time": "UPDATE alarms SET next_run_time = next_run_time + 1",
+    "a row at another version": "UPDATE objects SET version = 7",
+    "a lost row": "DELETE FROM objects",
+    "a row of nothing": "INSERT INTO objects VALUES ('object/Box/ghost', 1, NULL)",
+    "an alarm of nothing": "INSERT INTO alarms VALUES ('object/Box/ghost', 1.0, x'7b7d')",
+    "a wrong snapshot": "INSERT INTO snapshots VALUES ('object/Box/foo', 1, x'7b7d')",
+    "a snapshot of nothing": "INSERT INTO snapshots VALUES ('object/Box/ghost', 1, x'7b7d')",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_verify_finds_and_rebuild_mends_of_an_object(kind: str, database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        await box.add()
+        await box.do("setAlarm", world.clock.now_ms() + 60_000)
+
+    story(database_path, steps)
+    verified(database_path)
+    connection = sqlite3.connect(database_path, isolation_level=None)
+    connection.execute(DAMAGE[kind])
+    database = Database(database_path)
+    assert verify(database, EventMapper()).found >= 1
+    database.close()
+
+    async def mend(world: World, box: Any) -> None:
+        application = world.application
+        await asyncio.to_thread(rebuild, application.writer, application.mapper)
+
+    story(database_path, mend)
+    verified(database_path)
+
+
+def test_the_sweep_restores_an_objects_lost_alarm(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        await box.do("setAlarm", world.clock.now_ms() + 60_000)
+        await asyncio.to_thread(
+            lambda: sqlite3.connect(database_path, isolation_level=None).execute(
+                "DELETE FROM alarms"
+            )
+        )
+        assert await asyncio.to_thread(world.application.sweep) == 1
+
+    story(database_path, steps)
+    verified(database_path)
