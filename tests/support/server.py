@@ -33,7 +33,8 @@ class Answer:
 
 
 class Server:
-    """`reservation-expiry serve`. Its output is in the files `out` and `err`."""
+    """`reservation-expiry serve`, or what else `serves`. Its output is in the files `out`
+    and `err`."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Server:
         port: int | None = None,
         command: list[str] | None = None,
         env: dict[str, str] | None = None,
+        serves: tuple[str, ...] = ("serve",),
     ) -> None:
         self.folder = folder
         self.database = folder / "reservations.db"
@@ -51,11 +53,12 @@ class Server:
         self.err = folder / f"err-{self.port}.txt"
         self._command = command or COMMAND
         self._options = options
+        self._serves = serves
         self._env = env or {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True) -> "Server":
-        arguments = ["serve", "--port", str(self.port), "--database", str(self.database)]
+        arguments = [*self._serves, "--port", str(self.port), "--database", str(self.database)]
         with self.out.open("ab") as out, self.err.open("ab") as err:
             self.process = subprocess.Popen(
                 [*self._command, *arguments, *self._options],
