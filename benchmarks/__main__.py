@@ -18,6 +18,7 @@ from benchmarks.alarms import drains, lateness
 from benchmarks.figures import Figure, print_table
 from benchmarks.limits import limits
 from benchmarks.load import MissingTool, generator
+from benchmarks.objects import objects
 from benchmarks.plot import draw_growth
 from benchmarks.scenarios import requests_per_second
 from benchmarks.servers import cpu_count
@@ -38,10 +39,11 @@ class Scale:
     sizes: tuple[int, ...]
     logs: tuple[int, ...]
     log_holds: int
+    objects: tuple[int, int] = (5_000, 500)
 
 
 SCALES = {
-    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500),
+    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10)),
     "quick": Scale(
         1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), (10_000, 100_000), 50_000,
     ),
@@ -94,6 +96,7 @@ def groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterat
         "lateness": lambda: lateness(scale.late_over, scale.bursts),
         "open holds": lambda: open_holds(scale.sizes),
         "growth": lambda: growth(scale.rounds, scale.seconds, scale.sizes, scale.logs),
+        "objects": lambda: objects(scale.rounds, scale.seconds, *scale.objects),
         "replay": lambda: replay_tools(scale.log_holds),
         "limits": lambda: limits(creates()),
     }

@@ -124,7 +124,7 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def resident_mb(pid: int) -> float:
+def resident_mb(pid: int | str) -> float:
     """Resident memory of a process in MB, without what it shares with others."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}

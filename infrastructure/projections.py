@@ -16,6 +16,9 @@ ReservationRow = tuple[str, int, str, int, int, int | None, int, int | None]
 ObjectRow = tuple[str, int, int | None]
 """(id, version, what its alarm is set to in ms)"""
 
+OwnerRow = tuple[str, int, str]
+"""(token, until when its objects are its own in ms, which process it is)"""
+
 SnapshotRow = tuple[str, int, bytes]
 """(id, version, the storage after it as JSON)"""
 

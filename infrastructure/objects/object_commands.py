@@ -15,6 +15,7 @@ from infrastructure import alarm_state
 from infrastructure.alarm_commands import Attempt, Claim
 from infrastructure.alarm_state import AlarmState
 from infrastructure.errors import ObjectElsewhere, VersionConflict
+from infrastructure.processes import is_gone, this_process
 from infrastructure.projections import AlarmRow, SnapshotRow
 from infrastructure.unit_of_work import UnitOfWork
 
@@ -87,7 +88,10 @@ class WriteObject:
 
 
 class RenewOwner:
-    """Keeps an owner's objects, and its claims on alarms, its own for another `lease_ms`."""
+    """Keeps an owner's objects, and its claims on alarms, its own for another `lease_ms`.
+
+    Frees those of owners whose lease is long over, or whose process is seen to be gone.
+    """
 
     on_tables = True
     aggregate_ids = ()
@@ -96,11 +100,19 @@ class RenewOwner:
         self._owner = owner
         self._lease_ms = lease_ms
         self._claims = claims
+        self._process = this_process()
 
     def run(self, unit: UnitOfWork) -> None:
         until_ms = unit.now_ms + self._lease_ms
-        unit.session.forget_lapsed_owners(unit.now_ms - self._lease_ms)
-        unit.session.renew_owner(self._owner, until_ms)
+        ended = [
+            owner
+            for owner, its_until_ms, process in unit.session.owners()
+            if owner != self._owner
+            and (its_until_ms < unit.now_ms - self._lease_ms or is_gone(process))
+        ]
+        if ended:
+            unit.session.forget_owners(ended)
+        unit.session.renew_owner((self._owner, until_ms, self._process))
         for claim in self._claims:
             lease_ms = max(self._lease_ms, retry_delay_ms(claim.state.attempts))
             row = (claim.id, (unit.now_ms + lease_ms) / 1000, claim.job_state)
@@ -131,8 +143,7 @@ class LeaveObjects:
         self._owner = owner
 
     def run(self, unit: UnitOfWork) -> None:
-        unit.session.renew_owner(self._owner, 0)
-        unit.session.forget_lapsed_owners(0)
+        unit.session.forget_owners([self._owner])
 
 
 class SlowDownAlarm:

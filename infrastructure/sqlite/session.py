@@ -18,6 +18,7 @@ from infrastructure.projections import (
     AlarmRow,
     AlarmScope,
     ObjectRow,
+    OwnerRow,
     ReservationRow,
     SnapshotRow,
 )
@@ -61,7 +62,7 @@ ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, wanted = 0
 WHERE owner = excluded.owner OR NOT EXISTS (
     SELECT 1 FROM owners WHERE token = ownerships.owner AND until_ms > ?)"""
 _RENEW_OWNER = """
-INSERT INTO owners (token, until_ms) VALUES (?, ?)
+INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
 ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
 _PUT_RESERVATIONS = """
 INSERT INTO reservations (name, version, status, created_at_ms, expires_at_ms,
@@ -246,8 +247,16 @@ class SqliteSession:
         self._run("UPDATE ownerships SET wanted = 1 WHERE id = ?", (object_id,))
         return False
 
-    def renew_owner(self, owner: str, until_ms: int) -> None:
-        self._run(_RENEW_OWNER, (owner, until_ms))
+    def owners(self) -> list[OwnerRow]:
+        return self._fetch("SELECT token, until_ms, process FROM owners")
+
+    def renew_owner(self, row: OwnerRow) -> None:
+        self._run(_RENEW_OWNER, row)
+
+    def forget_owners(self, tokens: Sequence[str]) -> None:
+        """Their objects are free."""
+        self._delete("ownerships", tokens, key="owner")
+        self._delete("owners", tokens, key="token")
 
     def release(self, object_ids: Sequence[str], owner: str) -> None:
         wanted = msgspec.json.encode(object_ids).decode()
@@ -255,11 +264,6 @@ class SqliteSession:
             "DELETE FROM ownerships WHERE id IN (SELECT value FROM json_each(?)) AND owner = ?",
             (wanted, owner),
         )
-
-    def forget_lapsed_owners(self, now_ms: int) -> None:
-        lapsed = "(SELECT token FROM owners WHERE until_ms <= ?)"
-        self._run(f"DELETE FROM ownerships WHERE owner IN {lapsed}", (now_ms,))
-        self._run(f"DELETE FROM owners WHERE token IN {lapsed}", (now_ms,))
 
     def mark_written(self) -> None:
         """Has the commit write a page, though nothing is different after it.

@@ -12,7 +12,7 @@ TINY = SCALES["smoke"]
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("name", ["drains", "lateness", "open holds", "growth", "replay", "limits"])
+@pytest.mark.parametrize("name", [name for name in groups(TINY, []) if name != "requests"])
 def test_every_figure_is_measured_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_peers(monkeypatch)
     figures = list(groups(TINY, [])[name]())

@@ -1,5 +1,7 @@
 """Objects' alarms through kill -9 of real processes, one server process or three."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,9 +93,6 @@ def test_a_killed_process_is_replaced_and_its_objects_go_on(server: Server) -> N
     for number in range(6):
         post(server, f"/n{number}?in=3600000")
     for pid in server.worker_pids():
-        import os
-        import signal
-
         os.kill(pid, signal.SIGKILL)
     time.sleep(0.5)
 
