@@ -252,5 +252,6 @@ class ObjectsWorker(Worker):
 
     def answer(self, application: ReservationApplication, *args: Any) -> None:
         worker_id, process_name, *more = args
+        sys.stdout.reconfigure(line_buffering=True)  # what a handler prints is seen at once
         app = WorkerApp(application, load_worker(self.file, self.config_file))
         MPServer._spawn_asgi_lifespan_worker(worker_id, process_name, lambda: app, *more)

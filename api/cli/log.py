@@ -66,7 +66,7 @@ def verify(database: Path, as_json: bool) -> None:
         _print_differences(report.differences, report.found)
         word = "verified" if report.found == 0 else f"{report.found} differences in"
         click.echo(
-            f"{word} {report.events:,} events of {report.aggregates:,} reservations "
+            f"{word} {report.events:,} events of {report.aggregates:,} aggregates "
             f"in {_pace(report.events, seconds)}"
         )
     if report.found:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
+from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]
@@ -30,6 +31,23 @@ def test_the_readmes_curl_session_prints_what_it_says(make_server) -> None:
         command = command.replace("localhost:8787", f"127.0.0.1:{server.port}")
         printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout
         assert without_numbers(printed) == without_numbers(expected)
+
+
+@pytest.mark.real_time
+def test_the_alarm_pages_example_does_what_it_says(tmp_path: Path) -> None:
+    page = document("docs/alarms.md")
+    (example,) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    (session,) = re.findall(r"```\n(\$ reservation-expiry.*?)\n```", page, re.DOTALL)
+    (tmp_path / "tea.py").write_text(example)
+    server = Server(tmp_path, serves=("worker", str(tmp_path / "tea.py"))).start()
+    try:
+        for part in session.split("\n$ ")[1:]:
+            command, _, expected = part.partition("\n")
+            command = command.replace("localhost:8790", f"127.0.0.1:{server.port}")
+            printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+            assert printed.stdout == expected
+    finally:
+        server.ensure_gone()
 
 
 def test_the_readmes_make_targets_are_there() -> None:

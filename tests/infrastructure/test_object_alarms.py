@@ -49,6 +49,13 @@ class Scripted(DurableObject):
     def set(self, at_ms: int) -> None:
         self.ctx.storage.setAlarm(START + at_ms)
 
+    def set_and_raise(self, at_ms: int) -> None:
+        self.set(at_ms)
+        fail(self)
+
+    async def wait(self) -> None:
+        await self.env.world.go.wait()
+
     async def get(self) -> int | None:
         at_ms = await self.ctx.storage.getAlarm()
         return None if at_ms is None else at_ms - START
@@ -372,7 +379,7 @@ async def wait_for_go(me: Scripted) -> None:
 def test_an_alarm_set_by_a_request_while_the_handler_runs_runs_right_after_it(
     database_path: Path, script: list[Any], fails: bool
 ) -> None:
-    """F27 at the level of the slot: nothing that is set meanwhile is lost."""
+    """F27: nothing that is set meanwhile is lost."""
 
     async def step(me: Scripted) -> None:
         await wait_for_go(me)
@@ -571,6 +578,69 @@ def test_an_alarm_waits_for_block_concurrency_while(database_path: Path) -> None
 
     asyncio.run(story())
     assert order == ["begins", "ends", "alarm"]
+
+
+def test_an_alarm_runs_on_time_while_a_request_waits(
+    database_path: Path, script: list[Any]
+) -> None:
+    async def story() -> None:
+        async with World(database_path, Scripted) as world:
+            world.go = asyncio.Event()
+            stub = world.stub("Scripted")
+            await stub.set(5)
+            waiting = stub.wait()
+            await world.advance(5)
+            assert [run[0] for run in Scripted.runs] == [5]
+            world.go.set()
+            await waiting
+
+    asyncio.run(story())
+
+
+def test_an_alarm_set_by_a_request_that_raises_is_kept(
+    database_path: Path, script: list[Any]
+) -> None:
+    async def raising(stub: Any) -> None:
+        with pytest.raises(RuntimeError):
+            await stub.set_and_raise(3_000)
+
+    runs = played(database_path, script, raising, 5_000)
+    assert runs == [(3_000, 0, False, 3_000)]
+
+
+def test_a_class_without_a_handler_cannot_set_one_in_its_constructor_either(
+    database_path: Path,
+) -> None:
+    class Early(DurableObject):
+        def __init__(self, ctx: Any, env: Any) -> None:
+            super().__init__(ctx, env)
+            ctx.storage.setAlarm(START)
+
+    async def story() -> None:
+        async with World(database_path, Early) as world:
+            with pytest.raises(TypeError, match=r"Early needs an alarm\(\)"):
+                await world.stub("Early").fetch("http://x/")
+
+    asyncio.run(story())
+
+
+def test_a_handler_that_does_not_end_when_the_process_stops_is_given_back_uncounted(
+    database_path: Path, script: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.objects.host.STOP_SECONDS", 0.02)
+
+    async def story() -> None:
+        script.append(wait_for_go)
+        async with World(database_path, Scripted) as world:
+            world.go = asyncio.Event()
+            await world.stub("Scripted").set(0)
+            await world.look()
+            await world.until(lambda: Scripted.runs)
+        async with World(database_path, Scripted) as world:
+            await world.ring()
+        assert [run[1] for run in Scripted.runs] == [0, 0]
+
+    asyncio.run(story())
 
 
 @pytest.mark.real_time
