@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import msgspec
 from granian.constants import Interfaces
@@ -193,7 +194,7 @@ def _request(scope: Scope, body: bytes) -> Request:
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
     ]
     host = next((value for name, value in headers if name == "host"), "localhost")
-    path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1").partition("?")[0]
+    path = quote(scope["path"], safe="/:@!$&'()*+,;=~")  # granian has decoded it
     query = scope["query_string"].decode("latin-1")
     url = f"{scope.get('scheme', 'http')}://{host}{path}{'?' + query if query else ''}"
     return Request(url, method=scope["method"], headers=headers, body=body or None)

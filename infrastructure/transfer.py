@@ -27,7 +27,7 @@ from infrastructure.verify import is_ours
 
 FORMAT = "reservation-expiry-log"
 FORMAT_VERSION = 1
-LINE_LIMIT_BYTES = 1024 * 1024
+LINE_LIMIT_BYTES = 64 * 1024 * 1024  # an event of 8 MiB, escaped, with room to spare
 BATCH_EVENTS = 2_000
 
 

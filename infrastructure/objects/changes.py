@@ -11,6 +11,7 @@ from domain.durable_object import (
 )
 
 UNTOUCHED = object()
+EVENT_BYTES = 8 * 1024 * 1024  # of values in one event; more are written as several
 
 
 class Changes:
@@ -44,10 +45,12 @@ class Changes:
     ) -> Iterator[ObjectEvent]:
         """As events behind `version`; `alarm_at_ms` is what the alarm was set to by then."""
         if self.values or self.cleared:
-            version += 1
-            puts = {key: value for key, value in self.values.items() if value is not None}
             deletes = tuple(key for key, value in self.values.items() if value is None)
-            yield StorageWritten(object_id, version, puts, deletes, self.cleared)
+            cleared = self.cleared
+            for puts in self._puts():
+                version += 1
+                yield StorageWritten(object_id, version, puts, deletes, cleared)
+                deletes, cleared = (), False
         if self.handled is not None:
             version += 1
             alarm_at_ms = None
@@ -56,3 +59,17 @@ class Changes:
             yield AlarmSet(object_id, version + 1, self.alarm)
         elif self.alarm is None and alarm_at_ms is not None:
             yield AlarmDeleted(object_id, version + 1)
+
+    def _puts(self) -> Iterator[dict[str, bytes]]:
+        """What was put, in parts that an event, and a line of an export, can hold."""
+        puts: dict[str, bytes] = {}
+        size = 0
+        for key, value in self.values.items():
+            if value is None:
+                continue
+            if puts and size + len(value) > EVENT_BYTES:
+                yield puts
+                puts, size = {}, 0
+            puts[key] = value
+            size += len(value)
+        yield puts

@@ -265,6 +265,8 @@ class ObjectHost:
                     await self._hand_over()
             except ReservationExpiryError as error:
                 logger.warning("the objects' lease was not renewed: %s", error)
+            except Exception:
+                logger.exception("tending the objects failed; it is tried again")
             await asyncio.sleep(HANDOVER_POLL_SECONDS if self.ownership.shared else TEND_SECONDS)
 
     async def _hand_over(self) -> None:

@@ -62,7 +62,7 @@ class LiveObject:
         self.stored = stored
         self.instance: DurableObject | None = None
         self.dropped: BaseException | None = None
-        self.active = 0  # handlers under way
+        self.active = 0  # uses by the host under way
         self.last_used = 0.0  # event loop's time
         self.alarm_turn = asyncio.Lock()
         self._owner = owner
@@ -80,6 +80,7 @@ class LiveObject:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._alone: asyncio.Future[Any] | None = None
         self._beside: set[asyncio.Future[Any]] = set()
+        self._handlers: set[asyncio.Future[Any]] = set()
 
     # Running code
 
@@ -110,14 +111,18 @@ class LiveObject:
             await self._cancel(task)
             raise
         finally:
-            await self.durable()
+            if not isinstance(self.dropped, HandlerTimeout):
+                await self.durable()
 
     async def _begin(self, method: Callable[..., Any], args: Any, kwargs: Any) -> asyncio.Task[Any]:
         """Begins a handler as soon as nothing runs that must run alone."""
         while self._alone is not None:
             await asyncio.wait([self._alone])
         self.refuse_if_dropped()
-        return self._loop.create_task(called(method, args, kwargs), context=outside())
+        task = self._loop.create_task(called(method, args, kwargs), context=outside())
+        self._handlers.add(task)  # which may outlive whoever called it
+        task.add_done_callback(self._handlers.discard)
+        return task
 
     async def _cancel(self, task: asyncio.Task[Any]) -> None:
         task.cancel()
@@ -150,8 +155,14 @@ class LiveObject:
     def idle(self) -> bool:
         """Whether nothing runs, nothing waits to be written, and nobody waits."""
         return not (
-            self.active or self._alone or self._beside or self._changes or self._outbox
-        ) and (not self._sending)
+            self.active
+            or self._handlers
+            or self._alone
+            or self._beside
+            or self._changes
+            or self._outbox
+            or self._sending
+        )
 
     # What storage reads and writes (the protocol `transaction.Data`)
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 MAX_VALUE_BYTES = 2 * 1024 * 1024
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # of an argument or a result of a call
 MAX_KEY_BYTES = 2_048
 MAX_DEPTH = 100
 
@@ -19,21 +20,21 @@ decode = msgspec.json.Decoder().decode
 ALLOWED = "None, a bool, a number, text, or a list or dict of these"
 
 
-def encode(value: Any, what: str = "the value") -> bytes:
+def encode(value: Any, what: str = "the value", limit: int = MAX_VALUE_BYTES) -> bytes:
     """The JSON text of a value. Raises TypeError, saying where and what is allowed."""
     _check(value, what, MAX_DEPTH)
     try:
         text = _encode(value)
     except (UnicodeEncodeError, msgspec.MsgspecError, OverflowError) as error:
         raise TypeError(f"{what} cannot be kept: {error}") from error
-    if len(text) > MAX_VALUE_BYTES:
-        raise TypeError(f"{what} has {len(text)} bytes as JSON: at most {MAX_VALUE_BYTES} are kept")
+    if len(text) > limit:
+        raise TypeError(f"{what} has {len(text)} bytes as JSON, and at most {limit} are allowed")
     return text
 
 
 def copied(value: Any, what: str) -> Any:
     """The value as it would come back from storage."""
-    return decode(encode(value, what))
+    return decode(encode(value, what, MAX_MESSAGE_BYTES))
 
 
 def check_key(key: Any) -> str:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,8 @@ class Default(WorkerEntrypoint):
             raise RuntimeError("not today")
         if request.url.endswith("/wrong"):
             return {"not": "a response"}
+        if request.url.endswith("/readyz"):
+            return Response("it listens")
         if request.method == "PUT":
             text = await request.text()
             return Response(text, status=202, headers={"X-Seen": request.headers["x-asked"]})
@@ -125,6 +128,16 @@ def test_bindings_and_variables_retries_and_responses(served: Server) -> None:
     failed_at, ran_at = (line["scheduledTime"] + line["latenessMs"] for line in lines[:2])
     assert 2_000 <= ran_at - failed_at <= 2_750
     assert "attempted 1 times before" in served.out.read_text()
+
+
+@pytest.mark.real_time
+def test_requests_and_responses_carry_bodies_and_headers(served: Server) -> None:
+    request = urllib.request.Request(
+        f"{served.url}/a%20b?c=%20d", b"body", headers={"X-Asked": "yes"}, method="PUT"
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert (answer.status, answer.headers["X-Seen"], answer.read()) == (202, "yes", b"body")
+        assert answer.headers["Content-Length"] == "4"
 
 
 @pytest.mark.real_time

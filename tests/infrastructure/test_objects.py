@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from infrastructure.backup import import_log
 from infrastructure.errors import ObjectDropped, ObjectElsewhere, StoreFull
 from infrastructure.event_mapper import EventMapper
 from infrastructure.objects import host as host_module
@@ -18,6 +19,7 @@ from infrastructure.objects.object_commands import WriteObject
 from infrastructure.rebuild import rebuild
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.queries import Queries
+from infrastructure.transfer import export_log
 from infrastructure.verify import verify
 from tests.support.objects import World
 
@@ -107,7 +109,7 @@ VALUES_REFUSED = {
     "deep inside": ({"a": [1, {2}]}, r"\['a'\]\[1\] is a set"),
     "a large integer": (2**64, r"more than 64 bits"),
     "half a character": ("\ud800", r"cannot be kept"),
-    "a megabyte or three": ("x" * (3 * 1024 * 1024), r"at most 2097152"),
+    "a megabyte or three": ("x" * (3 * 1024 * 1024), r"at most 2097152 are allowed"),
 }
 
 
@@ -427,6 +429,13 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "HANDOVER_SECONDS", 0.3)
 
 
+async def freeze(world: World) -> None:
+    """From here on it renews nothing, and its lease is over."""
+    world.host._tending.cancel()
+    await asyncio.sleep(0.05)  # for a renewal that is on its way already
+    world.clock.advance(60_000)
+
+
 def test_an_object_goes_to_the_process_that_asks_for_it(
     database_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,8 +490,7 @@ def test_a_process_that_was_frozen_past_its_lease_cannot_write_over_its_successo
 ) -> None:
     async def steps(one: World, other: World) -> None:
         assert await one.stub("Box").add() == 1
-        one.host._tending.cancel()  # frozen: it renews nothing more
-        one.clock.advance(60_000)
+        await freeze(one)
         await other.host.ownership.renew()
         assert await other.stub("Box").do("list") == {"n": 1}  # it has only read, so far
         with pytest.raises(ObjectDropped, match="taken over"):
@@ -500,8 +508,7 @@ def test_a_process_that_was_frozen_answers_no_read_from_what_it_remembers(
 
     async def steps(one: World, other: World) -> None:
         await one.stub("Box").add()
-        one.host._tending.cancel()
-        one.clock.advance(60_000)
+        await freeze(one)
         one.host.ownership._valid_until = 0  # its own clock says so too
         await other.host.ownership.renew()
         await other.stub("Box").add()
@@ -544,6 +551,41 @@ def test_verify_finds_and_rebuild_mends_of_an_object(kind: str, database_path: P
 
     story(database_path, mend)
     verified(database_path)
+
+
+def test_a_log_with_objects_goes_out_and_in_again(database_path: Path, tmp_path: Path) -> None:
+    big = "x" * (2 * 1024 * 1024 - 2)
+
+    async def steps(world: World, box: Any) -> None:
+        await box.do("put", {f"big{n}": big for n in range(5)})  # more than one event takes
+        await box.do("setAlarm", world.clock.now_ms() + 60_000)
+
+    story(database_path, steps)
+    assert topics(database_path) == ["object.StorageWritten"] * 2 + ["object.AlarmSet"]
+    database = Database(database_path)
+    export_log(database, str(tmp_path / "log.jsonl"))
+    database.close()
+    report = import_log(str(tmp_path / "log.jsonl"), tmp_path / "copy.db")
+    assert (report.found, report.aggregates) == (0, 1)
+    assert len(story(tmp_path / "copy.db", lambda world, box: box.do("list"))) == 5
+
+
+def test_an_object_whose_caller_went_away_stays_until_its_handler_has_ended(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast(monkeypatch)
+
+    async def steps(world: World, box: Any) -> None:
+        world.go = asyncio.Event()
+        waiting = box.wait()
+        await world.until(lambda: topics(database_path))
+        waiting.cancel()
+        await asyncio.sleep(0.1)
+        assert world.host._live
+        world.go.set()
+        await world.until(lambda: not world.host._live)
+
+    story(database_path, steps, idle_seconds=0.02)
 
 
 def test_the_sweep_restores_an_objects_lost_alarm(database_path: Path) -> None:
