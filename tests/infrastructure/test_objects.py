@@ -2,13 +2,16 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from domain.durable_object import StorageWritten
 from infrastructure.backup import import_log
-from infrastructure.errors import ObjectDropped, ObjectElsewhere, StoreFull
+from infrastructure.errors import ObjectDropped, ObjectElsewhere, StoreFull, VersionConflict
 from infrastructure.event_mapper import EventMapper
 from infrastructure.objects import host as host_module
 from infrastructure.objects import object_projections
@@ -515,6 +518,96 @@ def test_a_process_that_was_frozen_answers_no_read_from_what_it_remembers(
         assert await one.stub("Box").do("get", "n") == 2  # asked for, and read anew
 
     asyncio.run(two(database_path, steps))
+
+
+def test_a_handler_that_was_overtaken_while_it_waited_does_not_answer(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reader(Box):
+        async def look(self) -> Any:
+            found = await self.storage.get("n")
+            await self.env.world.go.wait()
+            return found
+
+    async def steps() -> None:
+        async with (
+            World(database_path, Reader) as one,
+            World(database_path, Reader, clock=one.clock) as other,
+        ):
+            one.go = asyncio.Event()
+            await one.stub("Reader").add()
+            looking = one.stub("Reader").look()
+            await asyncio.sleep(0.02)
+            await freeze(one)
+            one.host.ownership._valid_until = 0
+            await other.host.ownership.renew()
+            await other.stub("Reader").add()
+            one.go.set()
+            with pytest.raises(ObjectElsewhere, match="took object/Reader/foo over"):
+                await looking
+
+    asyncio.run(steps())
+
+
+def test_the_objects_of_a_process_that_is_gone_are_free_at_once(database_path: Path) -> None:
+    name_of_a_child = "from infrastructure.processes import this_process as t; print(t())"
+    gone = subprocess.run(
+        [sys.executable, "-c", name_of_a_child], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+    async def leave_behind(world: World, box: Any) -> None:
+        await box.add()
+
+    story(database_path, leave_behind)
+    connection = sqlite3.connect(database_path, isolation_level=None)
+    connection.execute("INSERT INTO owners VALUES ('dead', ?, ?)", (2**50, gone))
+    connection.execute("INSERT INTO ownerships VALUES ('object/Box/foo', 'dead', 0)")
+    assert story(database_path, lambda world, box: box.add()) == 2
+
+
+def test_a_write_on_another_version_than_the_newest_is_refused(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        await box.add()
+        stale = [StorageWritten("object/Box/foo", 1, {}, (), False)]
+        work = WriteObject("object/Box/foo", world.host.token, 0, stale, None)
+        with pytest.raises(VersionConflict, match="is at version 1, not 0"):
+            await world.host.execute(work)
+
+    story(database_path, steps)
+    verified(database_path)
+
+
+def test_nothing_is_written_of_an_object_after_it_was_dropped(database_path: Path) -> None:
+    async def steps(world: World, box: Any) -> None:
+        await box.add()
+        (live,) = world.host._live.values()
+        for value in (b"1", b"2"):  # the first is on its way, the second waits for it
+            live.write("k", value)
+            live.flush()
+        live.drop(RuntimeError("on purpose"))
+        await asyncio.sleep(0.05)
+        assert await box.do("get", "k") == 1
+
+    story(database_path, steps)
+    assert len(topics(database_path)) == 2
+
+
+def test_an_object_that_calls_itself_in_a_transaction_sees_what_others_see(
+    database_path: Path,
+) -> None:
+    class Twice(Box):
+        async def nested(self) -> Any:
+            async def closure() -> Any:
+                self.storage.put("k", 1)
+                return await self.env.world.stub("Twice").do("get", "k")
+
+            return await self.storage.transaction(closure)
+
+    async def steps(world: World, box: Any) -> None:
+        assert await world.stub("Twice").nested() is None
+        assert await world.stub("Twice").do("get", "k") == 1
+
+    story(database_path, steps, Twice, Box)
 
 
 # Verify and rebuild.
