@@ -27,6 +27,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.NotHeld: HTTPStatus.CONFLICT,
     domain.NotDue: HTTPStatus.CONFLICT,
     domain.InvalidObjectName: HTTPStatus.BAD_REQUEST,
+    domain.InvalidSchedule: HTTPStatus.BAD_REQUEST,
     store.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
     store.StoreBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     store.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,

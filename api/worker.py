@@ -27,6 +27,7 @@ from domain.errors import ReservationExpiryError
 from infrastructure.application import ReservationApplication
 from infrastructure.objects.durable_object import DurableObject
 from infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
+from infrastructure.objects.event_schedule import EventSchedule
 from infrastructure.objects.host import ObjectHost
 from infrastructure.objects.live_object import called
 from infrastructure.objects.messages import Request, Response
@@ -115,7 +116,7 @@ def _read_config(file: Path | None) -> Config:
 
 def _workers_module() -> ModuleType:
     module = ModuleType("workers", "Durable objects, as their classes see them.")
-    for name in (DurableObject, WorkerEntrypoint, Request, Response):
+    for name in (DurableObject, EventSchedule, WorkerEntrypoint, Request, Response):
         setattr(module, name.__name__, name)
     return module
 

@@ -57,3 +57,9 @@ class InvalidObjectName(DomainError):
     """The name cannot be a durable object's."""
 
     code = "invalid-object-name"
+
+
+class InvalidSchedule(DomainError):
+    """A scheduled event's id, time or period is not one that can be kept."""
+
+    code = "invalid-schedule"

@@ -32,6 +32,10 @@ class Context:
         self.storage = storage
         self._live = live
 
+    def now_ms(self) -> int:
+        """The service's clock, by which alarms are due: Unix milliseconds."""
+        return self._live.now_ms()
+
     def waitUntil(self, work: Awaitable[Any]) -> None:
         """Runs `work` beside the handler. What it raises is logged and fails nothing."""
         self._live.run_beside(work)

@@ -1,0 +1,39 @@
+"""When a scheduled event runs next: once, or again and again without drift."""
+
+from domain.errors import InvalidSchedule
+
+MIN_REPEAT_MS = 100
+MAX_REPEAT_MS = 366 * 24 * 3600 * 1000
+MAX_RUN_AT_MS = 9_223_372_036_854  # as far as an alarm can be set, in 2262
+MAX_ID_CHARACTERS = 255
+
+
+def check_event(event_id: object, run_at: object, repeat_ms: object) -> None:
+    """Raises InvalidSchedule, saying what is allowed."""
+    if not isinstance(event_id, str) or not event_id.isprintable():
+        raise InvalidSchedule(f"an event's id is printable text, not {event_id!r}")
+    if not 0 < len(event_id) <= MAX_ID_CHARACTERS:
+        raise InvalidSchedule(f"an event's id has 1 to {MAX_ID_CHARACTERS} characters")
+    if type(run_at) is not int or not 0 < run_at <= MAX_RUN_AT_MS:
+        raise InvalidSchedule(
+            f"runAt is a whole number of Unix milliseconds from 1 to {MAX_RUN_AT_MS}, "
+            f"not {run_at!r}"
+        )
+    if repeat_ms is not None and (
+        type(repeat_ms) is not int or not MIN_REPEAT_MS <= repeat_ms <= MAX_REPEAT_MS
+    ):
+        raise InvalidSchedule(
+            f"repeatMs is a whole number of milliseconds from {MIN_REPEAT_MS} to {MAX_REPEAT_MS}, "
+            f"not {repeat_ms!r}"
+        )
+
+
+def next_run(planned_ms: int, repeat_ms: int, now_ms: int) -> tuple[int, int]:
+    """The next planned time after a run that was planned for `planned_ms`, and how many
+    planned times have passed meanwhile: those are counted, not made up for.
+
+    It is `planned_ms` and a whole number of periods, so what a run takes, or how late it
+    was, never moves the ones after it.
+    """
+    periods = max((now_ms - planned_ms) // repeat_ms + 1, 1)
+    return planned_ms + periods * repeat_ms, periods - 1

@@ -1,0 +1,244 @@
+"""Many events on one alarm: what the original's sample gets wrong, among the rest."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from domain.errors import InvalidSchedule
+from infrastructure.objects import event_schedule
+from infrastructure.objects.event_schedule import EventSchedule
+from tests.support.objects import World
+
+START = 1_800_000_000_000
+
+
+class Agenda(EventSchedule):
+    """Notes what ran when; an event's payload may name what it does."""
+
+    runs: ClassVar[list[tuple[str, int]]] = []
+    does: ClassVar[dict[str, Callable[["Agenda"], Any]]] = {}
+
+    async def processEvent(self, event: dict[str, Any]) -> None:
+        self.runs.append((event["id"], self.ctx.now_ms() - START))
+        act = self.does.get(event["payload"] or "")
+        if act is not None:
+            result = act(self)
+            if result is not None:
+                await result
+
+    async def alarm_at(self) -> int | None:
+        at_ms = await self.ctx.storage.getAlarm()
+        return None if at_ms is None else at_ms - START
+
+
+def fail(agenda: Agenda) -> None:
+    raise RuntimeError("on purpose")
+
+
+def story(path: Path, steps: Callable[[World, Any], Any], **does: Any) -> list[tuple[str, int]]:
+    Agenda.runs, Agenda.does = [], does
+
+    async def run() -> None:
+        async with World(path, Agenda) as world:
+            await steps(world, world.stub("Agenda"))
+
+    asyncio.run(run())
+    return Agenda.runs
+
+
+async def go_on(world: World, until_ms: int) -> None:
+    """Lets the clock go by, from alarm to alarm."""
+    while True:
+        await world.ring()
+        scope = world.application.alarm_handler.scope
+        due = world.application.queries.next_look(scope, world.clock.now_ms())
+        if due is None or due * 1000 > START + until_ms:
+            break
+        world.clock.move_to(max(round(due * 1000), world.clock.now_ms()))
+    world.clock.move_to(START + until_ms)
+
+
+def test_events_run_in_the_order_in_which_they_are_due(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        for name, at in (("zebra", 10), ("ant", 30), ("bee", 20), ("cow", 10)):
+            await agenda.scheduleEvent(name, START + at)
+        assert await agenda.alarm_at() == 10
+        world.clock.advance(100)
+        await world.ring()
+        assert await agenda.listEvents() == []
+        assert await agenda.alarm_at() is None
+
+    runs = story(database_path, steps)
+    assert [name for name, _ in runs] == ["cow", "zebra", "bee", "ant"]
+
+
+def test_f25_a_recurring_event_does_not_drift_however_late_it_runs(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("tick", START + 500, repeatMs=500)
+        for late in (3, 0, 120, 499, 7):  # the clock looks so many ms late
+            event = await agenda.getEvent("tick")
+            world.clock.move_to(event["runAt"] + late)
+            await world.ring()
+        event = await agenda.getEvent("tick")
+        assert event["runAt"] == START + 6 * 500
+        assert (event["runs"], event["missed"]) == (5, 0)
+
+    runs = story(database_path, steps)
+    assert [at for _, at in runs] == [503, 1_000, 1_620, 2_499, 2_507]
+
+
+def test_what_was_missed_runs_once_and_is_counted(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("tick", START + 500, repeatMs=500)
+        world.clock.advance(2_600)  # planned at 500, 1,000, 1,500, 2,000, 2,500
+        await world.ring()
+        event = await agenda.getEvent("tick")
+        assert (event["runs"], event["missed"], event["runAt"]) == (1, 4, START + 3_000)
+
+    assert len(story(database_path, steps)) == 1
+
+
+def test_f26_a_failing_event_is_retried_alone_then_parked_while_others_run_on_time(
+    database_path: Path,
+) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("bad", START + 1_000, payload="fails")
+        await agenda.scheduleEvent("tick", START + 1_000, repeatMs=10_000)
+        await go_on(world, 200_000)
+        (parked,) = await agenda.listParked()
+        assert (parked["id"], parked["attempts"], parked["parked"]) == ("bad", 7, True)
+        assert await agenda.redriveEvent("bad")
+        assert not await agenda.redriveEvent("tick")
+        await world.ring()
+
+    runs = story(database_path, steps, fails=fail)
+    assert [at for name, at in runs if name == "tick"] == list(range(1_000, 200_001, 10_000))
+    bad = [at for name, at in runs if name == "bad"]
+    assert len(bad) == 8
+    assert 2_000 <= bad[1] - bad[0] <= 2_501
+    assert 64_000 <= bad[6] - bad[5] <= 80_001
+
+
+def test_a_slow_event_makes_no_other_late(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        world.go = asyncio.Event()
+        await agenda.scheduleEvent("slow", START + 10, payload="waits")
+        await agenda.scheduleEvent("quick", START + 20)
+        world.clock.advance(10)
+        await world.look()
+        await world.until(lambda: len(Agenda.runs) == 1)
+        world.clock.advance(10)
+        await agenda.scheduleEvent("new", START + 5)  # F27: and one that comes meanwhile
+        await world.until(lambda: len(Agenda.runs) == 3)
+        assert world.host.alarms.running == 1
+        world.go.set()
+        await world.settled()
+
+    runs = story(database_path, steps, waits=lambda agenda: agenda.env.world.go.wait())
+    assert sorted(runs) == [("new", 20), ("quick", 20), ("slow", 10)]
+
+
+def test_a_cancelled_or_moved_event_leaves_no_empty_run(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("a", START + 10)
+        await agenda.scheduleEvent("b", START + 50)
+        assert await agenda.cancelEvent("a")
+        assert not await agenda.cancelEvent("a")
+        assert await agenda.alarm_at() == 50
+        await agenda.scheduleEvent("b", START + 90)
+        assert await agenda.alarm_at() == 90
+        await agenda.cancelEvent("b")
+        assert await agenda.alarm_at() is None
+        await go_on(world, 1_000)
+        assert world.attempts == []
+
+    assert story(database_path, steps) == []
+
+
+def test_scheduling_its_own_id_in_its_run_is_honoured(database_path: Path) -> None:
+    async def again(agenda: Agenda) -> None:
+        await agenda.scheduleEvent("self", START + 500)
+
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("self", START + 10, payload="again")
+        await go_on(world, 1_000)
+        assert [a.outcome for a in world.attempts] == ["ok", "ok"]
+
+    assert story(database_path, steps, again=again) == [("self", 10), ("self", 500)]
+
+
+def test_cancelling_itself_in_its_run_is_honoured(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("self", START + 10, repeatMs=100, payload="cancels")
+        await go_on(world, 1_000)
+        assert await agenda.listEvents() == []
+
+    runs = story(database_path, steps, cancels=lambda agenda: agenda.cancelEvent("self"))
+    assert runs == [("self", 10)]
+
+
+@pytest.mark.parametrize("run_at", [0, -1, 1.5, "5", None, True, 2**63])
+def test_a_bad_time_is_refused_before_anything_is_stored(run_at: Any, database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        with pytest.raises(InvalidSchedule, match="runAt is a whole number"):
+            await agenda.scheduleEvent("x", run_at)
+        assert await agenda.listEvents() == []
+
+    story(database_path, steps)
+
+
+@pytest.mark.parametrize("repeat_ms", [0, -1, 99, 0.5, "500", True, 2**53])
+def test_a_bad_period_is_refused_before_anything_is_stored(
+    repeat_ms: Any, database_path: Path
+) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        with pytest.raises(InvalidSchedule, match="repeatMs is a whole number"):
+            await agenda.scheduleEvent("x", START, repeat_ms)
+        assert await agenda.listEvents() == []
+
+    story(database_path, steps)
+
+
+def test_lists_come_in_pages(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        for number in range(5):
+            await agenda.schedule_event(f"e{number}", START + 1_000)
+        first = await agenda.listEvents(limit=3)
+        rest = await agenda.list_events(limit=3, after=first[-1]["id"])
+        assert [event["id"] for event in first + rest] == [f"e{n}" for n in range(5)]
+
+    story(database_path, steps)
+
+
+def test_a_pass_that_has_gone_on_for_long_hands_over_to_the_next(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_schedule, "PASS_SECONDS", 0)
+
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("a", START + 10)
+        world.clock.advance(10)
+        await world.look()
+        await world.settled()
+        assert await agenda.alarm_at() == 10
+
+    assert story(database_path, steps) == []
+
+
+def test_a_subclass_may_have_a_plain_process_event(database_path: Path) -> None:
+    seen: list[str] = []
+
+    class Plain(EventSchedule):
+        def process_event(self, event: dict[str, Any]) -> None:
+            seen.append(event["payload"])
+
+    async def run() -> None:
+        async with World(database_path, Plain) as world:
+            await world.stub("Plain").scheduleEvent("a", START, payload="hello")
+            await world.ring()
+
+    asyncio.run(run())
+    assert seen == ["hello"]
