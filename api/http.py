@@ -10,12 +10,20 @@ from api.hot_path import HotPath
 from api.paths import NormalisedPaths
 from api.problems import problem, problem_of, too_large, unexpected
 from api.questions import add_question_routes
+from api.schedules import Schedules, add_schedule_routes
 from domain.errors import ReservationExpiryError
 from infrastructure.application import ReservationApplication
 
 
-def create_app(application: ReservationApplication, *, replay_route: bool = True) -> Flask:
+def create_app(
+    application: ReservationApplication,
+    *,
+    replay_route: bool = True,
+    schedules: Schedules | None = None,
+) -> Flask:
     """The app. Nothing starts here; `application` must run before requests come.
+
+    Without `schedules` there are no routes for them.
 
     `replay_route` false leaves out `/reservations/<id>/replay-alarm`, which then answers
     as any unknown path does.
@@ -27,6 +35,8 @@ def create_app(application: ReservationApplication, *, replay_route: bool = True
     contract = Contract(application)
     add_contract_routes(app, contract, replay_route=replay_route)
     add_question_routes(app, application)
+    if schedules is not None:
+        add_schedule_routes(app, schedules)
     app.register_error_handler(ReservationExpiryError, problem_of)
     app.register_error_handler(HTTPException, _http_problem)
     app.register_error_handler(Exception, unexpected)

@@ -75,11 +75,11 @@ class QuestionViews:
 
     def reservations(self) -> Response:
         """A page of reservations in order of their ids."""
-        limit = _integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
         found = self._application.queries.reservations(
             status=_choice("status", STATUSES),
             prefix=_matching("prefix", r"[a-z0-9-]{0,40}", "up to 40 of a-z, 0-9 and -"),
-            due_before_ms=_integer("dueBefore", None, 0, MAX_INTEGER),
+            due_before_ms=integer("dueBefore", None, 0, MAX_INTEGER),
             after=_cursor("cursor"),
             limit=limit + 1,
         )
@@ -94,8 +94,8 @@ class QuestionViews:
 
     def history(self, name: str) -> Response:
         """One reservation's events, in order of version."""
-        after = _integer("after", 0, 0, MAX_INTEGER)
-        limit = _integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        after = integer("after", 0, 0, MAX_INTEGER)
+        limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
         rows = self._application.queries.events_of(
             aggregate_id(name), after_version=after, limit=limit
         )
@@ -107,8 +107,8 @@ class QuestionViews:
 
     def events(self) -> Response:
         """The log, from behind a position on. Ask again with `next` to follow it."""
-        after = _integer("after", 0, 0, MAX_INTEGER)
-        limit = _integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        after = integer("after", 0, 0, MAX_INTEGER)
+        limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
         rows = self._application.queries.events_after(after, limit)
         events = [named(row.originator_id) | render_event(row, self._mapper) for row in rows]
         return json_response({"events": events, "next": rows[-1].position if rows else after})
@@ -139,7 +139,8 @@ def _camel(key: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _integer(name: str, default: int | None, low: int, high: int) -> int | None:
+def integer(name: str, default: int | None, low: int, high: int) -> int | None:
+    """A query parameter. Raises InvalidParameter."""
     text = request.args.get(name)
     if text is None:
         return default

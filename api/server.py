@@ -24,6 +24,7 @@ from granian.constants import Interfaces
 from granian.server.mp import MPServer
 
 from api.http import create_app
+from api.schedules import Schedules
 from domain.errors import ReservationExpiryError
 from infrastructure.application import IN_FLIGHT_LIMIT, ReservationApplication
 from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
@@ -161,8 +162,13 @@ class Worker:
     def answer(self, application: ReservationApplication, *args: Any) -> None:
         """Answers requests until it is told to drain."""
         worker_id, process_name, *more = args
-        app = create_app(application, replay_route=self.settings.replay_route)
-        MPServer._spawn_wsgi_worker(worker_id, process_name, lambda: app, *more)
+        schedules = Schedules(application)
+        app = create_app(application, replay_route=self.settings.replay_route, schedules=schedules)
+        schedules.start()
+        try:
+            MPServer._spawn_wsgi_worker(worker_id, process_name, lambda: app, *more)
+        finally:
+            schedules.stop()
 
 
 def _drain_once() -> WorkerSignal:

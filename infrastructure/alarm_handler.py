@@ -62,10 +62,10 @@ class AlarmHandler:
     @property
     def scope(self) -> AlarmScope:
         """Which alarms this process can run now."""
-        if self.objects is None:
+        theirs = () if self.objects is None else self.objects.prefixes()
+        if not theirs:
             return RESERVATIONS
-        prefixes = (*RESERVATIONS.prefixes, *self.objects.prefixes())
-        return AlarmScope(prefixes, self.objects.owner)
+        return AlarmScope((*RESERVATIONS.prefixes, *theirs), self.objects.owner)
 
     @property
     def lease_ms(self) -> int:

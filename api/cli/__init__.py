@@ -24,6 +24,7 @@ COMMANDS = {
     "list": "api.cli.reservations:list_reservations",
     "log": "api.cli.log:log",
     "restore": "api.cli.backup:restore",
+    "schedule": "api.cli.schedules:schedule",
     "serve": "api.cli.serve:serve",
     "show": "api.cli.reservations:show",
     "worker": "api.cli.serve:worker",

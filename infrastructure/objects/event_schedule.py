@@ -17,7 +17,9 @@ from random import random
 from typing import Any
 
 from domain.alarm import next_attempt_at_ms
+from domain.errors import InvalidSchedule
 from domain.schedule import check_event, next_run
+from infrastructure.objects.cron import next_by_cron, next_run_by_cron
 from infrastructure.objects.durable_object import DurableObject
 
 MAX_RUNNING = 100  # events of one object under way at once
@@ -34,9 +36,10 @@ class EventSchedule(DurableObject):
     """Override `processEvent(event)`; it is awaited if it is async.
 
     An event is a dict: `id`, `runAt` (when it is planned next, Unix milliseconds),
-    `repeatMs` or None, `payload`, `runs` (that ended well), `missed` (planned times that
-    passed while nothing ran), `attempts` (failed in a row), `lookAt` (when it is tried
-    next, None if parked), `parked`, and `revision`, which counts how often it was scheduled.
+    `repeatMs`, or `cron` and `zone`, or None, `payload`, `runs` (that ended well), `missed`
+    (planned times that passed while nothing ran), `attempts` (failed in a row), `lookAt`
+    (when it is tried next, None if parked), `parked`, and `revision`, which counts how often
+    it was scheduled.
     """
 
     async def processEvent(self, event: Event) -> None:
@@ -49,12 +52,23 @@ class EventSchedule(DurableObject):
         """`processEvent`, for those who write it so."""
 
     async def scheduleEvent(
-        self, id: str, runAt: int, repeatMs: int | None = None, payload: Any = None
+        self,
+        id: str,
+        runAt: int | None = None,
+        repeatMs: int | None = None,
+        payload: Any = None,
+        cron: str | None = None,
+        zone: str = "UTC",
     ) -> Event:
         """Adds an event, or replaces the one of that id. Returns it.
 
-        Raises InvalidSchedule before anything is stored.
+        It runs at `runAt`, and every `repeatMs` from there; or by the expression `cron` in
+        a time zone (`cron.py`). Raises InvalidSchedule before anything is stored.
         """
+        if cron is not None:
+            if runAt is not None or repeatMs is not None:
+                raise InvalidSchedule("an event has runAt or cron, not both")
+            runAt = next_by_cron(cron, zone, self.ctx.now_ms())
         check_event(id, runAt, repeatMs)
         before = await self.getEvent(id)
         event = {
@@ -62,6 +76,8 @@ class EventSchedule(DurableObject):
             "runAt": runAt,
             "lookAt": runAt,
             "repeatMs": repeatMs,
+            "cron": cron,
+            "zone": None if cron is None else zone,
             "payload": payload,
             "runs": 0,
             "missed": 0,
@@ -178,10 +194,15 @@ class EventSchedule(DurableObject):
         now = await self.getEvent(id)
         if now is None or now["revision"] != revision:
             return  # cancelled, or scheduled anew, while it ran: that holds
-        if now["repeatMs"] is None:
+        if now["repeatMs"] is None and now["cron"] is None:
             await self._replace(now, None)
             return
-        run_at, missed = next_run(planned_ms, now["repeatMs"], self.ctx.now_ms())
+        if now["cron"] is not None:
+            run_at, missed = next_run_by_cron(
+                now["cron"], now["zone"], planned_ms, self.ctx.now_ms()
+            )
+        else:
+            run_at, missed = next_run(planned_ms, now["repeatMs"], self.ctx.now_ms())
         counted = {"runs": now["runs"] + 1, "missed": now["missed"] + missed, "attempts": 0}
         await self._replace(now, now | counted | {"runAt": run_at, "lookAt": run_at})
 

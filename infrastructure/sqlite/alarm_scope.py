@@ -1,5 +1,6 @@
 """Which alarm rows a process can run, as SQL."""
 
+from domain.durable_object import OBJECT_PREFIX
 from infrastructure.projections import AlarmScope
 
 _NOT_ELSEWHERE = """ AND NOT EXISTS (
@@ -9,10 +10,13 @@ _NOT_ELSEWHERE = """ AND NOT EXISTS (
 
 def in_scope(scope: AlarmScope, now_ms: int) -> tuple[str, list[object]]:
     """A condition on the table `alarms`, and its values."""
-    ranges = " OR ".join(["id >= ? AND id < ?"] * len(scope.prefixes)) or "0"
+    wheres: list[str] = []
     values: list[object] = []
     for prefix in scope.prefixes:
+        where = "id >= ? AND id < ?"
         values += [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
-    if scope.owner is None:
-        return f"({ranges})", values
-    return f"({ranges}){_NOT_ELSEWHERE}", [*values, scope.owner, now_ms]
+        if prefix.startswith(OBJECT_PREFIX):  # a reservation is in nobody's hands
+            where += _NOT_ELSEWHERE
+            values += [scope.owner, now_ms]
+        wheres.append(where)
+    return f"({' OR '.join(wheres) or '0'})", values

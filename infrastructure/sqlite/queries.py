@@ -211,6 +211,15 @@ class Queries:
         )
         return alarms == holds + objects
 
+    def has_objects(self, prefix: str) -> bool:
+        """Whether there is an object whose id begins so."""
+        return bool(
+            self._one(
+                "SELECT EXISTS (SELECT 1 FROM objects WHERE id >= ? AND id < ?)",
+                (prefix, prefix + "\U0010ffff"),
+            )[0]
+        )
+
     def wanted_objects(self, owner: str) -> list[str]:
         """Objects of this owner that another process has asked for."""
         rows = self._all("SELECT id FROM ownerships WHERE owner = ? AND wanted = 1", (owner,))

@@ -1,0 +1,152 @@
+"""Commands on schedules: put, list, show, cancel, re-drive events."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api.cli.common import (
+    EXIT_NOT_FOUND,
+    Command,
+    Instant,
+    application,
+    database_option,
+    fail,
+    instant,
+    json_option,
+    print_json,
+)
+from api.cli.output import print_table
+from api.schedules import Schedules
+
+HEADINGS = ("EVENT", "NEXT RUN", "AGAIN", "RUNS", "MISSED", "ATTEMPTS", "STATE", "PAYLOAD")
+
+
+@click.group()
+def schedule() -> None:
+    """Put, look at and cancel scheduled events, beside a server or without one."""
+
+
+@schedule.command(cls=Command)
+@click.argument("name")
+@click.argument("id")
+@click.option("--at", "run_at", type=Instant(), help="When it runs first.")
+@click.option("--every", "repeat_ms", type=int, help="Again after so many milliseconds.")
+@click.option("--cron", help="Instead of --at: five fields, as in '0 9 * * 1-5'.")
+@click.option("--zone", default="UTC", show_default=True, help="The time zone of --cron.")
+@click.option("--payload", help="JSON that the event carries.")
+@database_option
+@json_option
+def put(
+    name: str,
+    id: str,
+    run_at: int | None,
+    repeat_ms: int | None,
+    cron: str | None,
+    zone: str,
+    payload: str | None,
+    database: Path,
+    as_json: bool,
+) -> None:
+    """Add the event ID to the schedule NAME, or replace it."""
+    try:
+        carried = None if payload is None else json.loads(payload)
+    except ValueError as error:
+        raise click.UsageError(f"--payload is not JSON: {error}") from error
+    with _schedules(database) as schedules:
+        event = schedules.ask(name, "scheduleEvent", id, run_at, repeat_ms, carried, cron, zone)
+    _print([event], as_json)
+
+
+@schedule.command(name="list", cls=Command)
+@click.argument("name")
+@click.option("--parked", is_flag=True, help="Only those that were given up.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@click.option("--after", default="", help="Only those behind this id.")
+@database_option
+@json_option
+def list_events(
+    name: str, parked: bool, limit: int, after: str, database: Path, as_json: bool
+) -> None:
+    """List the events of the schedule NAME by id."""
+    with _schedules(database) as schedules:
+        events = schedules.ask(name, "listParked" if parked else "listEvents", limit, after)
+    _print(events, as_json)
+
+
+@schedule.command(cls=Command)
+@click.argument("name")
+@click.argument("id")
+@database_option
+@json_option
+def show(name: str, id: str, database: Path, as_json: bool) -> None:
+    """Show the event ID of the schedule NAME."""
+    with _schedules(database) as schedules:
+        event = schedules.ask(name, "getEvent", id)
+    if event is None:
+        fail(f"{name} has no event {id}", EXIT_NOT_FOUND)
+    _print([event], as_json)
+
+
+@schedule.command(cls=Command)
+@click.argument("name")
+@click.argument("id")
+@database_option
+def cancel(name: str, id: str, database: Path) -> None:
+    """Take the event ID out of the schedule NAME."""
+    with _schedules(database) as schedules:
+        if not schedules.ask(name, "cancelEvent", id):
+            fail(f"{name} has no event {id}", EXIT_NOT_FOUND)
+    click.echo(f"{id} is cancelled")
+
+
+@schedule.command(cls=Command)
+@click.argument("name")
+@click.argument("id")
+@database_option
+def redrive(name: str, id: str, database: Path) -> None:
+    """Give the parked event ID of the schedule NAME a fresh start."""
+    with _schedules(database) as schedules:
+        if not schedules.ask(name, "redriveEvent", id):
+            fail(f"{name} has no parked event {id}", EXIT_NOT_FOUND)
+    click.echo(f"{id} is re-driven")
+
+
+@contextmanager
+def _schedules(database: Path) -> Iterator[Schedules]:
+    with application(database) as running:
+        schedules = Schedules(running)
+        try:
+            yield schedules
+        finally:
+            schedules.stop()
+
+
+def _print(events: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        for event in events:
+            print_json(event)
+        return
+    rows = [
+        (
+            event["id"],
+            instant(event["runAt"]),
+            _again(event),
+            event["runs"],
+            event["missed"],
+            event["attempts"],
+            "parked" if event["parked"] else "waiting",
+            "" if event["payload"] is None else json.dumps(event["payload"]),
+        )
+        for event in events
+    ]
+    print_table(HEADINGS, rows)
+
+
+def _again(event: dict[str, Any]) -> str:
+    if event["cron"] is not None:
+        return f"{event['cron']} {event['zone']}"
+    return "" if event["repeatMs"] is None else f"every {event['repeatMs']} ms"

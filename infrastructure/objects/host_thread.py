@@ -1,0 +1,76 @@
+"""Objects in a process that serves with threads: a host on an event loop of its own.
+
+It begins when the first object is called, or at the start if there are objects already;
+a service that has none pays nothing for it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from domain.durable_object import OBJECT_PREFIX, ObjectId
+from infrastructure.application import ReservationApplication
+from infrastructure.errors import StoreStopped
+from infrastructure.objects.entrypoint import Bindings
+from infrastructure.objects.host import ObjectHost
+
+CALL_SECONDS = 30.0  # how long a caller waits, beyond every other limit
+
+
+class HostThread:
+    """Owns the loop's thread: `start()`, `call(...)`, `stop()`."""
+
+    def __init__(self, application: ReservationApplication, classes: Mapping[str, type]) -> None:
+        self._application = application
+        self._classes = dict(classes)
+        self._host: ObjectHost | None = None
+        self._beginning = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begins if there are objects of these classes."""
+        prefixes = [f"{OBJECT_PREFIX}{name}/" for name in self._classes]
+        if any(self._application.queries.has_objects(prefix) for prefix in prefixes):
+            self._begin()
+
+    def stop(self) -> None:
+        """Waits for what is under way. May be called twice."""
+        with self._beginning:
+            self._stopped = True
+            loop, thread, host = self._loop, self._thread, self._host
+            self._loop = self._thread = self._host = None
+        if loop is not None and thread is not None and host is not None:
+            asyncio.run_coroutine_threadsafe(host.stop(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def call(self, identity: ObjectId, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Runs a method of an object, from any thread. Raises what it raises."""
+        host, loop = self._begin()
+        return asyncio.run_coroutine_threadsafe(
+            host.call(identity, method, *args, **kwargs), loop
+        ).result(CALL_SECONDS)
+
+    def _begin(self) -> tuple[ObjectHost, asyncio.AbstractEventLoop]:
+        with self._beginning:
+            if self._stopped:
+                raise StoreStopped("the service is shutting down")
+            if self._host is None or self._loop is None:
+                self._host, self._loop = self._started()
+            return self._host, self._loop
+
+    def _started(self) -> tuple[ObjectHost, asyncio.AbstractEventLoop]:
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="objects", daemon=True)
+        self._thread.start()
+        host = ObjectHost(self._application, self._classes)
+        host.env = Bindings({name: host.namespace(name) for name in self._classes})
+        started: Future[None] = asyncio.run_coroutine_threadsafe(host.start(), loop)
+        started.result(CALL_SECONDS)
+        self._application.alarm_clock.notice(0)
+        return host, loop
