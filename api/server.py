@@ -153,7 +153,6 @@ class Worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until there is something to drain
         granian_signals.set_sync_signals = _drain_once
-        granian_signals.set_loop_signals = _drain_once_on_loop
         configure_logging(self.settings.log_level)
         _end_with_parent(self.parent_pid)
         with running(ReservationApplication(self.settings.database)) as application:
@@ -187,13 +186,16 @@ def _drain_once() -> WorkerSignal:
     return drain
 
 
-def _drain_once_on_loop(loop: asyncio.AbstractEventLoop) -> WorkerSignal:
-    """The same for a worker whose main thread runs an event loop."""
+def drain_once_on_loop(
+    loop: asyncio.AbstractEventLoop, on_drain: Callable[[], None]
+) -> WorkerSignal:
+    """The same for a worker whose main thread runs an event loop; calls `on_drain` first."""
     drain = WorkerSignal()
 
     def handler() -> None:
         loop.remove_signal_handler(signal.SIGTERM)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        on_drain()
         drain.set()
 
     loop.add_signal_handler(signal.SIGTERM, handler)

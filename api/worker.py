@@ -13,18 +13,20 @@ import tomllib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
+from granian import _signals as granian_signals
 from granian.constants import Interfaces
 from granian.server.mp import MPServer
 
 from api.problems import STATUS_OF
-from api.server import Worker
+from api.server import Worker, drain_once_on_loop
 from domain.errors import ReservationExpiryError
 from infrastructure.application import ReservationApplication
+from infrastructure.errors import StoreStopped
 from infrastructure.objects.durable_object import DurableObject
 from infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
 from infrastructure.objects.event_schedule import EventSchedule
@@ -146,6 +148,7 @@ class WorkerApp:
         self._front_door = worker.front_door
         self._host = ObjectHost(application, worker.classes)
         self._notice = application.alarm_clock.notice
+        self._stopping: asyncio.Future[None] | None = None
         spaces = {b: self._host.namespace(name) for b, name in worker.bindings.items()}
         self._env = self._host.env = Bindings(worker.variables | spaces)
 
@@ -153,7 +156,16 @@ class WorkerApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await _send(send, await self._answer(scope, receive))
+            try:
+                body = await _body(receive)
+            except ClientGone:
+                return
+            await _send(send, await self._answer(scope, body))
+
+    def drain(self) -> None:
+        """Begins to stop, before the server has answered what it has accepted."""
+        self._host.accepting = False
+        self._stopping = asyncio.ensure_future(self._host.stop())
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -161,15 +173,18 @@ class WorkerApp:
         self._notice(0)  # what came due before there was anybody to run it
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self._host.stop()
+        if self._stopping is None:
+            self.drain()
+        await self._stopping
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response:
-        body = await _body(receive)
+    async def _answer(self, scope: Scope, body: bytes | None) -> Response:
         if body is None:
             return Response(f"The body has more than {BODY_LIMIT_BYTES} bytes.\n", 413)
         try:
-            front = self._front_door(SimpleNamespace(waitUntil=_beside), self._env)
+            if not self._host.accepting:
+                raise StoreStopped("the service is shutting down")
+            front = self._front_door(FrontContext(), self._env)
             answer = await called(front.fetch, (_request(scope, body),), {})
         except ReservationExpiryError as error:
             return _problem(error)
@@ -181,13 +196,27 @@ class WorkerApp:
         if not isinstance(answer, Response):
             logger.error("fetch() returned %r, which is no Response", type(answer))
             return Response("Internal Server Error\n", 500)
+        try:
+            _encoded_headers(answer)
+        except UnicodeEncodeError:
+            logger.exception("a header of the response cannot be sent")
+            return Response("Internal Server Error\n", 500)
         return answer
 
 
-def _beside(work: Awaitable[Any]) -> None:
-    task = asyncio.ensure_future(work)
-    _background.add(task)
-    task.add_done_callback(_background.discard)
+class ClientGone(Exception):
+    """The client went away before it had sent its whole request."""
+
+
+class FrontContext:
+    """`ctx` of the front door: work that goes on when the response has left."""
+
+    def waitUntil(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        _background.add(task)
+        task.add_done_callback(_background.discard)
+
+    wait_until = waitUntil
 
 
 def _request(scope: Scope, body: bytes) -> Request:
@@ -202,10 +231,12 @@ def _request(scope: Scope, body: bytes) -> Request:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The request's body, None if it is too large."""
+    """The request's body, None if it is too large. Raises ClientGone."""
     parts, size = [], 0
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
         part = message.get("body", b"")
         size += len(part)
         if size > BODY_LIMIT_BYTES:
@@ -217,14 +248,16 @@ async def _body(receive: Receive) -> bytes | None:
 
 async def _send(send: Send, answer: Response) -> None:
     body = answer.body or b""
-    headers = [
-        (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()
-    ]
+    headers = _encoded_headers(answer)
     if answer.status not in (204, 304):
         headers = [h for h in headers if h[0] != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _encoded_headers(answer: Response) -> list[tuple[bytes, bytes]]:
+    return [(k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()]
 
 
 def _problem(error: ReservationExpiryError) -> Response:
@@ -256,4 +289,5 @@ class ObjectsWorker(Worker):
         worker_id, process_name, *more = args
         sys.stdout.reconfigure(line_buffering=True)  # what a handler prints is seen at once
         app = WorkerApp(application, load_worker(self.file, self.config_file))
+        granian_signals.set_loop_signals = lambda loop: drain_once_on_loop(loop, app.drain)
         MPServer._spawn_asgi_lifespan_worker(worker_id, process_name, lambda: app, *more)

@@ -44,6 +44,10 @@ class ObjectAlarms(Protocol):
         """Sees to these, and to their leases, from now on. Returns at once."""
         ...
 
+    def parked(self, alarm_ids: list[str]) -> None:
+        """Hears of alarms that were given up before they could be run."""
+        ...
+
 
 class AlarmHandler:
     """`claim()` and `settle(claims)`, each safe to call from any one thread at a time.
@@ -77,10 +81,12 @@ class AlarmHandler:
         Raises StoreError if the database does not answer.
         """
         unreleased, self._unreleased = self._unreleased, []
-        self._release(unreleased)
+        self.release(unreleased)
         claimed = self._writer.execute(ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope))
         self.counts["lapsed"] += claimed.lapsed
         self.counts["parked"] += len(claimed.parked)
+        if claimed.parked and self.objects is not None:
+            self.objects.parked(claimed.parked)
         if claimed.lapsed:
             logger.warning("%d alarms were claimed before and not settled in time", claimed.lapsed)
         return claimed.claims
@@ -101,7 +107,7 @@ class AlarmHandler:
                 self._settle_one_by_one(claims)
             else:
                 logger.warning("%d alarms wait for the database: %s", len(claims), error)
-                self._release(claims)
+                self.release(claims)
         except Exception:
             logger.exception("a batch of %d alarms failed and is run one by one", len(claims))
             self._settle_one_by_one(claims)
@@ -118,7 +124,7 @@ class AlarmHandler:
                 # Decided under the write lock, so the log itself contradicts it: a failure.
                 self._fail(claim, error)
             except StoreError:
-                self._release([claim])
+                self.release([claim])
             except Exception as error:
                 self._fail(claim, error)
             else:
@@ -130,7 +136,8 @@ class AlarmHandler:
         except StoreError as trouble:
             logger.warning("the failure of %s waits for its lease to end: %s", claim.id, trouble)
 
-    def _release(self, claims: list[Claim]) -> None:
+    def release(self, claims: list[Claim]) -> None:
+        """Gives claims back, uncounted; later, if the database does not answer now."""
         if not claims:
             return
         try:

@@ -151,6 +151,9 @@ class UnitOfWork:
         state = StoredObject()
         for row in self.session.history(object_id):
             state.apply(self._mapper.decode(object_id, *row))
+        for event in self._events:
+            if event.originator_id == object_id:
+                state.apply(event)
         if not state.version:
             self.session.delete_objects([object_id])
             self.session.delete_alarms([object_id])

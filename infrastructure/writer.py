@@ -93,13 +93,14 @@ class Writer:
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._taking = threading.Lock()
         self._accepting = False
+        self._ended = False
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._transaction_began: float | None = None  # time.monotonic()
         self.last_error: Exception | None = None
 
     def start(self) -> None:
-        self._accepting = True
+        self._accepting, self._ended = True, False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
         self._thread.start()
@@ -145,6 +146,8 @@ class Writer:
         if self._queue.qsize() >= QUEUE_LIMIT:
             raise Overloaded(f"{QUEUE_LIMIT} commands are waiting")
         self._queue.put(ticket)
+        if self._ended:  # between the check above and the put
+            self._refuse_the_rest()
         return ticket
 
     def _give_up(self, ticket: _Ticket) -> None:
@@ -163,6 +166,7 @@ class Writer:
             if tickets:
                 self._run(session, tickets)
         session.close()
+        self._ended = True
         self._refuse_the_rest()
 
     def _take(self) -> tuple[list[_Ticket], bool]:

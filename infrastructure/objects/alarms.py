@@ -11,10 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from domain.durable_object import OBJECT_PREFIX, parse_object_id
 from infrastructure.alarm_commands import Attempt, Claim, FailAlarm, ReleaseAlarms
 from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.errors import StoreError
+from infrastructure.errors import StoreError, StoreStopped
 from infrastructure.objects.durable_object import AlarmInfo
 from infrastructure.objects.live_object import HandlerTimeout, LiveObject
 from infrastructure.objects.object_commands import SlowDownAlarm
@@ -41,6 +43,8 @@ class ObjectAlarmRunner:
         self._handler = handler
         self._limit_seconds = limit_seconds
         self._running: dict[asyncio.Task[None], Claim] = {}
+        self._renewed: dict[str, Claim] = {}
+        self._giving_back: asyncio.Task[None] | None = None
         self._reports = ThreadPoolExecutor(1, "alarm-report")
 
     @property
@@ -58,20 +62,50 @@ class ObjectAlarmRunner:
         return tuple(f"{OBJECT_PREFIX}{name}/" for name in self._host.classes)
 
     def claims(self) -> list[Claim]:
-        return list(self._running.values())
+        return [self._newest(claim) for claim in self._running.values()]
 
     def take(self, claims: list[Claim]) -> None:
-        if claims:
+        if not claims:
+            return
+        try:
             self._host.loop.call_soon_threadsafe(self.start, claims)
+        except RuntimeError:  # the loop has ended, and the process is about to
+            self._handler.release(claims)
+
+    def parked(self, alarm_ids: list[str]) -> None:
+        self._host.loop.call_soon_threadsafe(self._host.park, alarm_ids)
 
     def start(self, claims: list[Claim]) -> None:
+        """Runs them, each in its object's turn; gives them back if the host is stopping."""
+        if not self._host.accepting:
+            self._giving_back = self._host.loop.create_task(self._release(claims, after_ms=0))
+            return
         for claim in claims:
+            if self._is_running(claim):
+                self._renewed[claim.id] = claim
+                continue
             task = self._host.loop.create_task(self._run(claim))
             self._running[task] = claim
             task.add_done_callback(self._ended)
 
+    def _is_running(self, claim: Claim) -> bool:
+        """Whether it is an alarm that runs here, claimed once more because a handler that
+        held up the loop kept its lease from being renewed."""
+        return claim.state.attempts > 1 and any(
+            running.id == claim.id and running.state.scheduled_time == claim.state.scheduled_time
+            for running in self._running.values()
+        )
+
+    def _newest(self, claim: Claim) -> Claim:
+        """The claim as it stands in the row, with the attempts that were really made."""
+        newer = self._renewed.get(claim.id)
+        if newer is None or newer.state.scheduled_time != claim.state.scheduled_time:
+            return claim
+        state = msgspec.structs.replace(newer.state, attempts=claim.state.attempts)
+        return Claim(claim.id, state, newer.job_state)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task)
+        self._renewed.pop(self._running.pop(task).id, None)
         if not task.cancelled() and task.exception() is not None:
             logger.error("an alarm could not be run", exc_info=task.exception())
 
@@ -82,7 +116,7 @@ class ObjectAlarmRunner:
             task.cancel()
         if running:
             await asyncio.wait(running)
-            await self._release(list(running.values()), after_ms=0)
+            await self._release([self._newest(c) for c in running.values()], after_ms=0)
         self._reports.shutdown()
 
     async def _run(self, claim: Claim) -> None:
@@ -91,16 +125,17 @@ class ObjectAlarmRunner:
             attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))
         except StoreError as error:
             logger.warning("the alarm of %s waits: %s", claim.id, error)
-            await self._release([claim], BUSY_AGAIN_MS)
+            await self._release([self._newest(claim)], BUSY_AGAIN_MS)
             return
         except Exception as error:  # the class's constructor raised it
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
-            attempt = await self._host.execute(FailAlarm(claim, error))
+            attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
         if attempt is not None:
             await self._host.loop.run_in_executor(self._reports, self._handler.report, [attempt])
 
     async def _in_turn(self, live: LiveObject, claim: Claim) -> Attempt | None:
         async with live.alarm_turn:
+            await live.ready()
             if not live.begin_alarm(claim):
                 return None  # it was set anew, or deleted, since it was claimed
             try:
@@ -111,6 +146,7 @@ class ObjectAlarmRunner:
             except Exception as error:
                 return await self._failed(live, claim, error)
             live.end_alarm(well=True)
+            live.refuse_if_dropped()
             await live.durable()
             return Attempt(claim, "ok", self._host.now_ms())
 
@@ -125,12 +161,12 @@ class ObjectAlarmRunner:
         untouched = live.end_alarm(well=False)
         if not isinstance(error, StoreError | HandlerTimeout | NoHandler):
             logger.error("the alarm of %s failed", claim.id, exc_info=error)
-        if live.dropped is not None and isinstance(error, StoreError):
+        if isinstance(error, StoreStopped) or (live.dropped and isinstance(error, StoreError)):
             raise error
         if not untouched:
             next_at_ms = live.stored.alarm_at_ms
             return await self._host.execute(SlowDownAlarm(claim, next_at_ms, error))
-        attempt = await self._host.execute(FailAlarm(claim, error))
+        attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
         if attempt.outcome == "parked":
             live.park_alarm()
         return attempt

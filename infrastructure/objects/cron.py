@@ -22,6 +22,8 @@ def next_by_cron(expression: str, zone: str, after_ms: int) -> int:
 
     Raises InvalidSchedule for an expression or a zone that is none, or has no next time.
     """
+    if not isinstance(expression, str):
+        raise InvalidSchedule(f"{expression!r} is not a cron expression")
     try:
         after = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(_zone(zone))
         at = next(CronSim(expression, after))

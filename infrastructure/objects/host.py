@@ -67,7 +67,8 @@ class ObjectHost:
         self._making: dict[str, asyncio.Future[LiveObject]] = {}
         self._leaving: dict[str, asyncio.Event] = {}
         self._calls = 0
-        self.accepting = False
+        self.accepting = False  # new requests and alarms
+        self._closed = True  # calls, which those under way may still make for a while
         self._tending: asyncio.Task[None] | None = None
         application.alarm_handler.objects = self.alarms
 
@@ -78,17 +79,21 @@ class ObjectHost:
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
         await self.ownership.renew()
-        self.accepting = True
+        self.accepting, self._closed = True, False
         self._tending = self.loop.create_task(self._tend())
 
     async def stop(self) -> None:
-        """Takes no more calls, waits for those under way, lets go of all objects."""
+        """Takes nothing new, waits for what is under way, cancels what does not end, and lets
+        go of all objects."""
         if self._tending is None:
             return
         self.accepting = False
         deadline = self.loop.time() + STOP_SECONDS
-        while (self._calls or self.alarms.running) and self.loop.time() < deadline:
+        while self._is_busy() and self.loop.time() < deadline:
             await asyncio.sleep(HANDOVER_POLL_SECONDS)
+        self._closed = True
+        for live in self._live.values():
+            live.cancel_handlers()
         await self.alarms.stop()
         for live in list(self._live.values()):
             try:
@@ -99,10 +104,10 @@ class ObjectHost:
         self._tending = None
         await self.ownership.leave()
 
-    async def call(self, identity: ObjectId, method: str, *args: Any, **kwargs: Any) -> Any:
+    async def call(self, identity: ObjectId, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Runs a public method of an object. Raises what it raises, NoSuchMethod, or
         StoreError: Overloaded, ObjectElsewhere, ObjectDropped among them."""
-        if not self.accepting:
+        if self._closed:
             raise StoreStopped("the service is shutting down")
         if self._calls >= MAX_CALLS:
             raise Overloaded(f"{MAX_CALLS} calls of objects are under way")
@@ -141,6 +146,10 @@ class ObjectHost:
         self.submit(work, done)
         return await future
 
+    def _is_busy(self) -> bool:
+        objects = any(not live.idle for live in self._live.values())
+        return bool(self._calls or self.alarms.running or objects)
+
     # What a LiveObject asks of its owner
 
     def now_ms(self) -> int:
@@ -162,6 +171,13 @@ class ObjectHost:
     def forget(self, live: LiveObject) -> None:
         if self._live.get(live.id) is live:
             del self._live[live.id]
+
+    def park(self, object_ids: list[str]) -> None:
+        """Tells objects in memory that the clock has given their alarms up."""
+        for object_id in object_ids:
+            live = self._live.get(object_id)
+            if live is not None:
+                live.alarm_was_parked()
 
     def drop_lost(self, owned: set[str]) -> None:
         """Drops the objects that another process has taken over."""
@@ -188,7 +204,8 @@ class ObjectHost:
             if making is None:
                 making = self._making[key] = self.loop.create_task(self._make(identity))
                 making.add_done_callback(lambda _: self._making.pop(key, None))
-            await asyncio.shield(making)
+            made = await asyncio.shield(making)
+            made.refuse_if_dropped()  # by its own constructor's work: not to be tried for ever
 
     async def _make(self, identity: ObjectId) -> LiveObject:
         object_class = self.classes.get(identity.class_name)
@@ -206,8 +223,16 @@ class ObjectHost:
             live.make(object_class, self.env)
         except BaseException as error:
             live.drop(error)
+            await self._free(live.id)
             raise
         return live
+
+    async def _free(self, object_id: str) -> None:
+        """Keeps no row for an object that is not here."""
+        try:
+            await self.execute(ReleaseObjects([object_id], self.token))
+        except ReservationExpiryError as error:
+            logger.warning("%s stays ours until the lease ends: %s", object_id, error)
 
     async def _acquire(self, object_id: str) -> Acquired:
         deadline = self.loop.time() + HANDOVER_SECONDS

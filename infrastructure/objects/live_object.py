@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from domain.durable_object import ObjectEvent, ObjectId, StoredObject
 from infrastructure.alarm_commands import Claim
-from infrastructure.errors import ObjectDropped
+from infrastructure.errors import ObjectDropped, StoreStopped
 from infrastructure.objects.changes import Changes
 from infrastructure.objects.durable_object import Context, DurableObject
 from infrastructure.objects.object_commands import WriteObject
@@ -26,6 +26,7 @@ from infrastructure.objects.storage import Storage
 from infrastructure.objects.transaction import outside
 from infrastructure.writer import Work
 
+BLOCK_SECONDS = 30.0  # how long blockConcurrencyWhile may take; the original's limit, too
 CANCEL_SECONDS = 1.0  # how long a handler that was cancelled may take to end
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,14 @@ logger = logging.getLogger(__name__)
 
 class HandlerTimeout(Exception):
     """A handler took longer than it may."""
+
+
+class HandlerCancelled(Exception):
+    """A handler ended by a CancelledError that was not of our making."""
+
+
+class BlockFailed(Exception):
+    """What ran under blockConcurrencyWhile failed, and the object with it."""
 
 
 class Owner(Protocol):
@@ -78,7 +87,8 @@ class LiveObject:
         self._outbox: list[ObjectEvent] = []
         self._sending = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._alone: asyncio.Future[Any] | None = None
+        self._alone: set[asyncio.Future[Any]] = set()
+        self._stopping = False
         self._beside: set[asyncio.Future[Any]] = set()
         self._handlers: set[asyncio.Future[Any]] = set()
 
@@ -90,11 +100,15 @@ class LiveObject:
         context = Context(self.identity, Storage(self), self)
         self.instance = outside().run(object_class, context, env)
 
-    async def run(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def run(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """What the handler returns, or raises, once all it did and saw is on disk."""
         task = await self._begin(method, args, kwargs)
         try:
             return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise self._why_cancelled() from None
+            raise
         finally:
             await self.durable()
 
@@ -106,7 +120,9 @@ class LiveObject:
             if not (await asyncio.wait([task], timeout=seconds))[0]:
                 await self._cancel(task)
                 raise HandlerTimeout(f"the handler took longer than {seconds:g} s")
-            return await task
+            if task.cancelled():
+                raise self._why_cancelled()
+            return task.result()
         except asyncio.CancelledError:
             await self._cancel(task)
             raise
@@ -116,13 +132,28 @@ class LiveObject:
 
     async def _begin(self, method: Callable[..., Any], args: Any, kwargs: Any) -> asyncio.Task[Any]:
         """Begins a handler as soon as nothing runs that must run alone."""
-        while self._alone is not None:
-            await asyncio.wait([self._alone])
-        self.refuse_if_dropped()
+        await self.ready()
         task = self._loop.create_task(called(method, args, kwargs), context=outside())
         self._handlers.add(task)  # which may outlive whoever called it
         task.add_done_callback(self._handlers.discard)
         return task
+
+    async def ready(self) -> None:
+        """Returns when nothing runs that must run alone. Raises if the object is dropped."""
+        while self._alone:
+            await asyncio.wait(self._alone)
+        self.refuse_if_dropped()
+
+    def cancel_handlers(self) -> None:
+        """Ends what still runs, for the process ends."""
+        self._stopping = True
+        for task in [*self._handlers, *self._beside, *self._alone]:
+            task.cancel()
+
+    def _why_cancelled(self) -> Exception:
+        if self._stopping:
+            return StoreStopped("the service is shutting down")
+        return HandlerCancelled("the handler was cancelled by what it awaited")
 
     async def _cancel(self, task: asyncio.Task[Any]) -> None:
         task.cancel()
@@ -132,7 +163,10 @@ class LiveObject:
             task.exception()  # seen, and of no more interest
 
     def run_beside(self, work: Awaitable[Any]) -> None:
-        task = asyncio.ensure_future(work)
+        async def beside() -> Any:
+            return await work
+
+        task = self._loop.create_task(beside(), context=outside())
         self._beside.add(task)
         task.add_done_callback(self._beside_done)
 
@@ -142,14 +176,27 @@ class LiveObject:
             logger.error("waitUntil work of %s failed", self.id, exc_info=task.exception())
 
     def run_alone(self, work: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-        task = self._alone = self._loop.create_task(called(work, (), {}), context=outside())
+        if not callable(work):
+            raise TypeError(f"blockConcurrencyWhile takes a function, not {type(work).__name__}")
+
+        async def limited() -> Any:
+            async with asyncio.timeout(BLOCK_SECONDS):
+                return await called(work, (), {})
+
+        task = self._loop.create_task(limited(), context=outside())
+        self._alone.add(task)
         task.add_done_callback(self._alone_done)
         return task
 
     def _alone_done(self, task: asyncio.Future[Any]) -> None:
-        self._alone = None
-        if task.cancelled() or task.exception() is not None:
-            self.drop(ObjectDropped(f"blockConcurrencyWhile of {self.id} failed"))
+        self._alone.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("blockConcurrencyWhile of %s failed", self.id, exc_info=error)
+        if error is not None or task.cancelled():
+            failure = BlockFailed(f"blockConcurrencyWhile of {self.id} failed: {error!r}")
+            failure.__cause__ = error
+            self.drop(failure)
 
     @property
     def idle(self) -> bool:
@@ -215,7 +262,14 @@ class LiveObject:
 
     def refuse_if_dropped(self) -> None:
         if self.dropped is not None:
-            raise ObjectDropped(f"{self.id} was dropped: {self.dropped}") from self.dropped
+            raise self._refusal()
+
+    def _refusal(self) -> Exception:
+        if isinstance(self.dropped, BlockFailed):
+            return self.dropped
+        refusal = ObjectDropped(f"{self.id} was dropped: {self.dropped}")
+        refusal.__cause__ = self.dropped
+        return refusal
 
     # The alarm's run (`alarms.py` decides; this keeps the slot)
 
@@ -235,6 +289,10 @@ class LiveObject:
             self.stored.alarm_at_ms = None
             self._plan_flush()
         return untouched
+
+    def alarm_was_parked(self) -> None:
+        """The clock gave it up, for having begun too often, before it came to us."""
+        self._parked = self._running is None
 
     def park_alarm(self) -> None:
         self._parked = not self._touched
@@ -293,9 +351,9 @@ class LiveObject:
     async def durable(self) -> None:
         """Returns once all that was written until now is on disk. Raises why it is not."""
         self.flush()
+        if self.dropped is not None and (self._changes or self._committed < self._version):
+            raise self._refusal()
         if self._committed < self._version:
-            if self.dropped is not None:
-                raise ObjectDropped(f"{self.id} was dropped: {self.dropped}") from self.dropped
             future = self._loop.create_future()
             self._waiting.append((self._version, future))
             await future
@@ -308,7 +366,7 @@ class LiveObject:
         self._outbox.clear()
         for _, future in self._waiting:
             if not future.done():
-                future.set_exception(ObjectDropped(f"{self.id} was dropped: {why}"))
+                future.set_exception(self._refusal())
         self._waiting.clear()
         self._owner.forget(self)
 

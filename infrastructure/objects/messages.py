@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from copy import copy
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Self
 from wsgiref.headers import Headers
 
 HeaderItems = Mapping[str, str] | Iterable[tuple[str, str]] | None
@@ -22,6 +23,11 @@ class Body:
         if not isinstance(body, bytes | None):
             raise TypeError(f"a body is text or bytes, not {type(body).__name__}")
         self.body = body
+
+    def copy(self) -> Self:
+        copied = copy(self)
+        copied.headers = Headers(self.headers.items())
+        return copied
 
     async def bytes(self) -> bytes:
         return self.body or b""

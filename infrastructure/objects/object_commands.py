@@ -91,6 +91,8 @@ class RenewOwner:
     """Keeps an owner's objects, and its claims on alarms, its own for another `lease_ms`.
 
     Frees those of owners whose lease is long over, or whose process is seen to be gone.
+    Returns whether the owner's own lease had not ended before, by the clock that the
+    others go by.
     """
 
     on_tables = True
@@ -102,11 +104,13 @@ class RenewOwner:
         self._claims = claims
         self._process = this_process()
 
-    def run(self, unit: UnitOfWork) -> None:
+    def run(self, unit: UnitOfWork) -> bool:
         until_ms = unit.now_ms + self._lease_ms
+        owners = unit.session.owners()
+        kept = any(o[0] == self._owner and o[1] > unit.now_ms for o in owners)
         ended = [
             owner
-            for owner, its_until_ms, process in unit.session.owners()
+            for owner, its_until_ms, process in owners
             if owner != self._owner
             and (its_until_ms < unit.now_ms - self._lease_ms or is_gone(process))
         ]
@@ -117,6 +121,7 @@ class RenewOwner:
             lease_ms = max(self._lease_ms, retry_delay_ms(claim.state.attempts))
             row = (claim.id, (unit.now_ms + lease_ms) / 1000, claim.job_state)
             unit.session.replace_alarm(claim.job_state, row)
+        return kept
 
 
 class ReleaseObjects:

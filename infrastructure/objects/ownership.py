@@ -41,8 +41,8 @@ class Ownership:
         """Raises StoreError if the database does not answer."""
         late = self._began and not self._is_valid()
         asked = time.monotonic()
-        await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
-        if late:
+        kept = await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
+        if late or (self._began and not kept):
             logger.warning("the objects' lease had lapsed: looking what was taken over")
             self._host.drop_lost(self._application.queries.owned_objects(self.token))
         self._valid_until = asked + LEASE_MS / 1000 - MARGIN_SECONDS

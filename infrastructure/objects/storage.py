@@ -88,6 +88,9 @@ class Storage:
             raise TypeError(f"a limit is a whole number, not {limit!r}")
         if limit is not None and limit < 1:
             raise TypeError(f"a limit is at least 1, not {limit}")
+        for name, text in (("prefix", prefix), ("start", start), ("end", end)):
+            if not isinstance(text, str | None):
+                raise TypeError(f"{name} is text, not {text!r}")
         if prefix:
             start = prefix if start is None else max(start, prefix)
             last = prefix + "\U0010ffff"

@@ -67,4 +67,4 @@ class Stub:
 
 
 def _copied(value: Any, what: str) -> Any:
-    return value if isinstance(value, Request | Response) else values.copied(value, what)
+    return value.copy() if isinstance(value, Request | Response) else values.copied(value, what)

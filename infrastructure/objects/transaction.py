@@ -5,6 +5,7 @@ it ends. Which overlay a storage call belongs to follows the flow of the code (a
 variable), so the closure may use its argument or `ctx.storage` alike.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,6 +33,7 @@ class Transaction:
 
     def __init__(self, live: "LiveObject") -> None:
         self.live = live
+        self.ended = False
         self._changes = Changes()
 
     def read(self, key: str) -> bytes | None:
@@ -70,7 +72,8 @@ class Transaction:
         self._changes.alarm = at_ms
 
     def commit(self) -> None:
-        """Hands everything on to the object, in one step."""
+        """Hands everything on to the object, in one step. Raises if that was dropped."""
+        self.live.refuse_if_dropped()
         changes = self._changes
         if changes.cleared:
             self.live.clear()
@@ -89,7 +92,9 @@ _current: ContextVar[Transaction | None] = ContextVar("transaction", default=Non
 def current(live: "LiveObject") -> Data:
     """What a storage call of the running code reads and writes."""
     transaction = _current.get()
-    return live if transaction is None or transaction.live is not live else transaction
+    if transaction is None or transaction.live is not live or transaction.ended:
+        return live  # what was begun within a transaction may outlive it
+    return transaction
 
 
 def outside() -> Any:
@@ -101,7 +106,7 @@ def outside() -> Any:
 
 class Running:
     """A closure under way. It has run, when this is made, until its first await that has
-    to wait; awaiting it does the rest."""
+    to wait; the rest is done by awaiting it, or by itself if nobody does."""
 
     def __init__(self, transaction: Transaction, closure: Callable[[], Any]) -> None:
         self._transaction = transaction
@@ -109,14 +114,22 @@ class Running:
         self._context.run(_current.set, transaction)
         self._result: Any = None
         self._steps: Any = None
-        result = self._context.run(closure)
+        self._awaited = False
+        result = self._step(closure)
         if isinstance(result, Awaitable):
             self._steps = result.__await__()
             self._waiting_for = self._step(lambda: next(self._steps))
+            if self._steps is not None:
+                asyncio.get_running_loop().call_soon(self._go_on_alone)
         else:
             self._finish(result)
 
+    def _go_on_alone(self) -> None:
+        if not self._awaited:
+            self._transaction.live.run_beside(self)
+
     def __await__(self) -> Iterator[Any]:
+        self._awaited = True
         while self._steps is not None:
             try:
                 sent = yield self._waiting_for
@@ -134,8 +147,12 @@ class Running:
         except StopIteration as end:
             self._steps = None
             self._finish(end.value)
+        except BaseException:
+            self._transaction.ended = True
+            raise
         return None
 
     def _finish(self, result: Any) -> None:
+        self._transaction.ended = True
         self._transaction.commit()
         self._result = result

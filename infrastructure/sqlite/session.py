@@ -244,7 +244,7 @@ class SqliteSession:
         """Makes the object the owner's unless another has it, who is then asked for it."""
         if self._run(_ACQUIRE, (object_id, owner, now_ms)).rowcount == 1:
             return True
-        self._run("UPDATE ownerships SET wanted = 1 WHERE id = ?", (object_id,))
+        self._run("UPDATE ownerships SET wanted = 1 WHERE id = ? AND wanted = 0", (object_id,))
         return False
 
     def owners(self) -> list[OwnerRow]:
