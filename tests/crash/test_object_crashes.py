@@ -1,7 +1,11 @@
 """Objects' alarms through kill -9 of real processes, one server process or three."""
 
+import json
 import os
 import signal
+import socket
+import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from infrastructure import alarm_state
+from infrastructure.alarm_state import AlarmState
 from infrastructure.event_mapper import EventMapper
 from infrastructure.sqlite.database import Database
 from infrastructure.verify import verify
@@ -103,3 +109,98 @@ def test_a_killed_process_is_replaced_and_its_objects_go_on(server: Server) -> N
             return False
 
     wait_for(all_answer, 6 * LEASE_SECONDS)
+
+
+def test_sigterm_gives_back_what_does_not_end_and_answers_who_waits(tmp_path: Path) -> None:
+    server = Server(tmp_path, serves=("worker", str(SLEEPER))).start()
+    try:
+        post(server, "/foo?in=0&slow=60000")
+        wait_for(lambda: state(server, "foo").get("runs"), 10)
+        answers: list[int] = []
+        waiting = threading.Thread(
+            target=lambda: answers.append(server.get("/bar?wait=60000").status)
+        )
+        waiting.start()
+        time.sleep(0.5)
+        assert server.stop() == 0, server
+        waiting.join(10)
+        assert answers == [503]
+        with sqlite3.connect(server.database) as connection:
+            ((job_state,),) = connection.execute("SELECT job_state FROM alarms")
+            assert connection.execute("SELECT count(*) FROM owners").fetchone() == (0,)
+        found = alarm_state.decode(job_state)
+        assert found == AlarmState(found.scheduled_time)  # no attempt counted, no token
+    finally:
+        server.ensure_gone()
+
+
+def test_a_request_whose_client_went_away_in_its_body_is_not_run(tmp_path: Path) -> None:
+    server = Server(tmp_path, serves=("worker", str(SLEEPER))).start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(
+                b"POST /foo?in=60000 HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\nabc"
+            )
+            time.sleep(0.2)
+        time.sleep(0.3)
+        assert state(server, "foo") == {"alarm": None}
+    finally:
+        server.ensure_gone()
+
+
+def test_kill_in_the_middle_of_a_pass_loses_no_event_and_repeats_no_finished_one(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "agenda.py"
+    file.write_text(AGENDA)
+    server = Server(tmp_path, serves=("worker", str(file))).start()
+    try:
+        server.post("/", None)
+        log = tmp_path / "ran.txt"
+        wait_for(lambda: log.exists() and len(log.read_text().split()) >= 20, 15)
+        server.kill()
+        finished = set(topics_of_finished(server.database))
+        server.start()
+        wait_for(lambda: server.get("/").body == b"0", 20)
+        ran = log.read_text().split()
+        assert set(ran) == {f"e{number:02}" for number in range(60)}  # none was lost
+        assert all(ran.count(name) == 1 for name in finished)  # none that was finished ran again
+        # At most the one that was cut off, and one whose end was still on its way to the disk.
+        assert len(ran) <= 60 + 2
+    finally:
+        server.ensure_gone()
+
+
+AGENDA = """
+import asyncio, os, time
+from workers import DurableObject, EventSchedule, Response, WorkerEntrypoint
+
+
+class Default(WorkerEntrypoint):
+    async def fetch(self, request):
+        agenda = self.env.AGENDA.getByName("a")
+        if request.method == "POST":
+            for number in range(60):
+                await agenda.scheduleEvent(f"e{number:02}", int(time.time() * 1000) + 1_000)
+        return Response(str(len(await agenda.listEvents())))
+
+
+class Agenda(EventSchedule):
+    turn = asyncio.Lock()
+
+    async def processEvent(self, event):
+        async with self.turn:
+            with open(os.path.join(os.path.dirname(__file__), "ran.txt"), "a") as log:
+                log.write(event["id"] + " ")
+            await asyncio.sleep(0.02)
+"""
+
+
+def topics_of_finished(database: Path) -> list[str]:
+    """The events that the log says were run to a good end: deleted from the schedule."""
+    with sqlite3.connect(database) as connection:
+        states = connection.execute(
+            "SELECT state FROM events WHERE topic = 'object.StorageWritten'"
+        ).fetchall()
+    deleted = [key for (state,) in states for key in json.loads(state).get("deletes", [])]
+    return [key.removeprefix("event:") for key in deleted if key.startswith("event:")]

@@ -1,5 +1,6 @@
 """The documents are true: what they show is run, what they name is there."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from api.worker import load_worker
 from infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
+from tests.support.objects import World
 from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +51,38 @@ def test_the_alarm_pages_example_does_what_it_says(tmp_path: Path) -> None:
             assert printed.stdout == expected
     finally:
         server.ensure_gone()
+
+
+@pytest.mark.real_time
+def test_the_schedule_pages_session_prints_what_it_says(make_server) -> None:
+    page = document("docs/schedules.md")
+    (session,) = re.findall(r"```\n(\$ reservation-expiry.*?)\n```", page, re.DOTALL)
+    server = make_server().start()
+    command, _, expected = session.split("\n$ ")[1].partition("\n")
+    command = command.replace("localhost:8791", f"127.0.0.1:{server.port}")
+    printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout
+    assert printed == expected
+
+
+def test_the_agent_example_reminds_reports_and_polls(tmp_path: Path) -> None:
+    worker = load_worker(ROOT / "docs" / "examples" / "agent.py")
+
+    async def story() -> None:
+        async with World(tmp_path / "agent.db", worker.classes["Agent"]) as world:
+            agent, start = world.stub("Agent", "alice"), world.clock.now_ms()
+            await agent.begin(start)
+            for _ in range(12):  # six minutes, half a minute at a time
+                await world.advance(30_000)
+            found = await agent.diary()
+            ran = [(entry["what"], entry["plannedFor"] - start) for entry in found["diary"]]
+            polls = [("poll", 30_000 * number) for number in range(1, 13)]
+            assert sorted(ran) == sorted([*polls, ("reminder", 300_000)])
+            assert found["planned"].keys() == {"poll", "report"}
+            await world.advance(found["planned"]["report"] - world.clock.now_ms())
+            assert (await agent.diary())["diary"][-1]["what"] in ("report", "poll")
+            assert "report" in {entry["what"] for entry in (await agent.diary())["diary"]}
+
+    asyncio.run(story())
 
 
 def test_the_readmes_make_targets_are_there() -> None:

@@ -1,6 +1,7 @@
 """A file of objects, as people write them: served by the tests of real processes.
 
-POST /<name>?in=<ms>&fails=<n>&slow=<ms> sets an alarm; GET /<name> tells what has happened.
+POST /<name>?in=<ms>&fails=<n>&slow=<ms> sets an alarm; GET /<name> tells what has happened,
+after ?wait=<ms>.
 """
 
 import asyncio
@@ -23,6 +24,9 @@ class Sleeper(DurableObject):
             asked = {key: int(value) for key, value in parse_qsl(urlsplit(request.url).query)}
             storage.put(asked)
             storage.setAlarm(int(time.time() * 1000) + asked.get("in", 0))
+        wait = dict(parse_qsl(urlsplit(request.url).query)).get("wait")
+        if wait:
+            await asyncio.sleep(int(wait) / 1000)
         return Response.json(await storage.list() | {"alarm": await storage.getAlarm()})
 
     async def alarm(self, alarm_info):
