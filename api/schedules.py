@@ -73,10 +73,10 @@ class ScheduleViews:
             body = _decode_body(read_body(request.environ))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidParameter(f"The body is not an event: {error}.") from error
-        event = self._schedules.ask(
-            name, "scheduleEvent", id, body.runAt, body.repeatMs, body.payload, body.cron, body.zone
+        found = self._schedules.ask(
+            name, "putEvent", id, body.runAt, body.repeatMs, body.payload, body.cron, body.zone
         )
-        return _tagged(event, 201 if event["revision"] == 1 else 200)
+        return _tagged(found["event"], 201 if found["created"] else 200)
 
     def show(self, name: str, id: str) -> Response:
         event = self._schedules.ask(name, "getEvent", id)

@@ -21,6 +21,7 @@ from benchmarks.load import MissingTool, generator
 from benchmarks.objects import objects
 from benchmarks.plot import draw_growth
 from benchmarks.scenarios import requests_per_second
+from benchmarks.schedules import schedules
 from benchmarks.servers import cpu_count
 from benchmarks.size import growth, open_holds, replay_tools
 
@@ -40,12 +41,14 @@ class Scale:
     logs: tuple[int, ...]
     log_holds: int
     objects: tuple[int, int] = (5_000, 500)
+    schedules: tuple[tuple[int, ...], int, int] = ((1_000, 100_000), 1_000, 60)
 
 
 SCALES = {
-    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10)),
+    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10), ((30,), 20, 1)),
     "quick": Scale(
         1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), (10_000, 100_000), 50_000,
+        (1_000, 200), ((1_000, 10_000), 500, 5),
     ),
     "usual": Scale(
         3, 5, 100_000, (20_000, 200_000), 30, 20, (500, 10_000),
@@ -97,6 +100,7 @@ def groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterat
         "open holds": lambda: open_holds(scale.sizes),
         "growth": lambda: growth(scale.rounds, scale.seconds, scale.sizes, scale.logs),
         "objects": lambda: objects(scale.rounds, scale.seconds, *scale.objects),
+        "schedules": lambda: schedules(*scale.schedules),
         "replay": lambda: replay_tools(scale.log_holds),
         "limits": lambda: limits(creates()),
     }

@@ -35,6 +35,9 @@ class Counter(DurableObject):
         await self.add()
 
 
+COUNTER = {"Counter": Counter}
+
+
 def objects(rounds: int, seconds: float, idle: int, due: int) -> Iterator[Figure]:
     """Everything durable: a call returns after its commit."""
     calls = Figure(f"object calls that write, {CALLERS} callers of one", "1/s")
@@ -53,13 +56,15 @@ def objects(rounds: int, seconds: float, idle: int, due: int) -> Iterator[Figure
 
 
 @asynccontextmanager
-async def _hosting(folder: Path, **options: float) -> Iterator[tuple[ObjectHost, list[Attempt]]]:
+async def hosting(
+    folder: Path, classes: dict[str, type], **options: float
+) -> Iterator[tuple[ObjectHost, list[Attempt]]]:
     path = folder / "objects.db"
     prepare(path)
     application = ReservationApplication(path)
     attempts: list[Attempt] = []
     application.alarm_handler.report = attempts.extend
-    host = ObjectHost(application, {"Counter": Counter}, **options)
+    host = ObjectHost(application, classes, **options)
     application.start()
     await host.start()
     try:
@@ -71,7 +76,7 @@ async def _hosting(folder: Path, **options: float) -> Iterator[tuple[ObjectHost,
 
 async def _calls_per_second(seconds: float) -> float:
     with scratch() as folder:
-        async with _hosting(folder) as (host, _):
+        async with hosting(folder, COUNTER) as (host, _):
             stub = host.namespace("Counter").getByName("one")
             made, ends = 0, time.perf_counter() + seconds
 
@@ -89,7 +94,7 @@ async def _calls_per_second(seconds: float) -> float:
 
 async def _memory_mb(count: int) -> float:
     with scratch() as folder:
-        async with _hosting(folder, idle_seconds=600) as (host, _):
+        async with hosting(folder, COUNTER, idle_seconds=600) as (host, _):
             await _each(host, 50, lambda stub: stub.add())
             gc.collect()
             before = resident_mb("self")
@@ -102,9 +107,9 @@ async def _last_of_ms(count: int) -> float:
     """How late the last was, its objects out of memory when their alarms came due."""
     with scratch() as folder:
         due_ms = int(time.time() * 1000) + LEAD_MS
-        async with _hosting(folder) as (host, _):
+        async with hosting(folder, COUNTER) as (host, _):
             await _each(host, count, lambda stub: stub.arm(due_ms))
-        async with _hosting(folder) as (_, attempts):
+        async with hosting(folder, COUNTER) as (_, attempts):
             while len(attempts) < count:
                 await asyncio.sleep(0.01)
                 if time.time() * 1000 > due_ms + 60_000:

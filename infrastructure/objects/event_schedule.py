@@ -38,8 +38,8 @@ class EventSchedule(DurableObject):
     An event is a dict: `id`, `runAt` (when it is planned next, Unix milliseconds),
     `repeatMs`, or `cron` and `zone`, or None, `payload`, `runs` (that ended well), `missed`
     (planned times that passed while nothing ran), `attempts` (failed in a row), `lookAt`
-    (when it is tried next, None if parked), `parked`, and `revision`, which counts how often
-    it was scheduled.
+    (when it is tried next, None if parked), `parked`, and `revision`, a number that no other
+    scheduling in this schedule has had.
     """
 
     async def processEvent(self, event: Event) -> None:
@@ -65,6 +65,19 @@ class EventSchedule(DurableObject):
         It runs at `runAt`, and every `repeatMs` from there; or by the expression `cron` in
         a time zone (`cron.py`). Raises InvalidSchedule before anything is stored.
         """
+        found = await self.putEvent(id, runAt, repeatMs, payload, cron, zone)
+        return found["event"]
+
+    async def putEvent(
+        self,
+        id: str,
+        runAt: int | None,
+        repeatMs: int | None,
+        payload: Any,
+        cron: str | None,
+        zone: str,
+    ) -> dict[str, Any]:
+        """`scheduleEvent`, answering `event` and whether it is new: `created`."""
         if cron is not None:
             if runAt is not None or repeatMs is not None:
                 raise InvalidSchedule("an event has runAt or cron, not both")
@@ -83,11 +96,12 @@ class EventSchedule(DurableObject):
             "missed": 0,
             "attempts": 0,
             "parked": False,
-            "revision": 1 if before is None else before["revision"] + 1,
+            "revision": (await self.ctx.storage.get("revision") or 0) + 1,
         }
+        self.ctx.storage.put("revision", event["revision"])
         await self._replace(before, event)
         await self._arm()
-        return event
+        return {"event": event, "created": before is None}
 
     async def cancelEvent(self, id: str) -> bool:
         """Whether there was one. A run that has begun goes on."""

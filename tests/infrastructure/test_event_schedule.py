@@ -170,6 +170,20 @@ def test_scheduling_its_own_id_in_its_run_is_honoured(database_path: Path) -> No
     assert story(database_path, steps, again=again) == [("self", 10), ("self", 500)]
 
 
+def test_cancelling_itself_and_scheduling_anew_in_its_run_is_honoured(
+    database_path: Path,
+) -> None:
+    async def anew(agenda: Agenda) -> None:
+        await agenda.cancelEvent("self")
+        await agenda.scheduleEvent("self", START + 500)
+
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("self", START + 10, payload="anew")
+        await go_on(world, 1_000)
+
+    assert story(database_path, steps, anew=anew) == [("self", 10), ("self", 500)]
+
+
 def test_cancelling_itself_in_its_run_is_honoured(database_path: Path) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("self", START + 10, repeatMs=100, payload="cancels")
