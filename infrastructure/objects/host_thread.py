@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.durable_object import OBJECT_PREFIX, ObjectId
 from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreStopped
+from infrastructure.errors import StoreBusy, StoreStopped
 from infrastructure.objects.entrypoint import Bindings
 from infrastructure.objects.host import ObjectHost
 
@@ -52,9 +52,13 @@ class HostThread:
     def call(self, identity: ObjectId, method: str, *args: Any, **kwargs: Any) -> Any:
         """Runs a method of an object, from any thread. Raises what it raises."""
         host, loop = self._begin()
-        return asyncio.run_coroutine_threadsafe(
-            host.call(identity, method, *args, **kwargs), loop
-        ).result(CALL_SECONDS)
+        call = asyncio.run_coroutine_threadsafe(host.call(identity, method, *args, **kwargs), loop)
+        try:
+            return call.result(CALL_SECONDS)
+        except TimeoutError as error:
+            if call.done():
+                raise  # the object's own
+            raise StoreBusy(f"{identity} did not answer within {CALL_SECONDS:.0f} s") from error
 
     def _begin(self) -> tuple[ObjectHost, asyncio.AbstractEventLoop]:
         with self._beginning:
