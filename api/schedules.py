@@ -14,6 +14,7 @@ from api.bodies import json_response, read_body
 from api.problems import problem
 from api.questions import DEFAULT_LIMIT, MAX_LIMIT, InvalidParameter, integer
 from domain.durable_object import object_id
+from domain.schedule import check_name
 from infrastructure.application import ReservationApplication
 from infrastructure.objects.event_schedule import EventSchedule
 from infrastructure.objects.host_thread import HostThread
@@ -41,6 +42,7 @@ class Schedules(HostThread):
         super().__init__(application, {CLASS_NAME: EventSchedule})
 
     def ask(self, name: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        check_name(name, "a schedule's name")
         return self.call(object_id(CLASS_NAME, name), method, *args, **kwargs)
 
 

@@ -10,10 +10,7 @@ MAX_ID_CHARACTERS = 255
 
 def check_event(event_id: object, run_at: object, repeat_ms: object) -> None:
     """Raises InvalidSchedule, saying what is allowed."""
-    if not isinstance(event_id, str) or not event_id.isprintable():
-        raise InvalidSchedule(f"an event's id is printable text, not {event_id!r}")
-    if not 0 < len(event_id) <= MAX_ID_CHARACTERS:
-        raise InvalidSchedule(f"an event's id has 1 to {MAX_ID_CHARACTERS} characters")
+    check_name(event_id, "an event's id")
     if type(run_at) is not int or not 0 < run_at <= MAX_RUN_AT_MS:
         raise InvalidSchedule(
             f"runAt is a whole number of Unix milliseconds from 1 to {MAX_RUN_AT_MS}, "
@@ -26,6 +23,14 @@ def check_event(event_id: object, run_at: object, repeat_ms: object) -> None:
             f"repeatMs is a whole number of milliseconds from {MIN_REPEAT_MS} to {MAX_REPEAT_MS}, "
             f"not {repeat_ms!r}"
         )
+
+
+def check_name(name: object, what: str) -> None:
+    """Raises InvalidSchedule for what could not stand in the path of a URL, as one part."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_ID_CHARACTERS:
+        raise InvalidSchedule(f"{what} is text of 1 to {MAX_ID_CHARACTERS} characters")
+    if not name.isprintable() or set(name) & set("/\\\ufffd") or name in (".", ".."):
+        raise InvalidSchedule(f"{what} is printable text without slashes, not {name!r}")
 
 
 def next_run(planned_ms: int, repeat_ms: int, now_ms: int) -> tuple[int, int]:

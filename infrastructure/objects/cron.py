@@ -14,6 +14,7 @@ from cronsim import CronSim, CronSimError
 from domain.errors import InvalidSchedule
 from domain.schedule import MAX_RUN_AT_MS
 
+MAX_CHARACTERS = 255
 COUNTED_MISSES = 1_000  # passed times that are counted one by one, at most
 
 
@@ -22,8 +23,10 @@ def next_by_cron(expression: str, zone: str, after_ms: int) -> int:
 
     Raises InvalidSchedule for an expression or a zone that is none, or has no next time.
     """
-    if not isinstance(expression, str):
-        raise InvalidSchedule(f"{expression!r} is not a cron expression")
+    if not isinstance(expression, str) or len(expression) > MAX_CHARACTERS:
+        raise InvalidSchedule(f"a cron expression is text of at most {MAX_CHARACTERS} characters")
+    if len(expression.split()) != 5:
+        raise InvalidSchedule(f"{expression!r} is not a cron expression: it has five fields")
     try:
         after = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(_zone(zone))
         at = next(CronSim(expression, after))

@@ -36,6 +36,11 @@ class Context:
         """The service's clock, by which alarms are due: Unix milliseconds."""
         return self._live.now_ms()
 
+    def should_yield(self) -> bool:
+        """Whether a handler that could go on for long had better end: the process stops, or
+        another one wants the object."""
+        return self._live.should_yield()
+
     def waitUntil(self, work: Awaitable[Any]) -> None:
         """Runs `work` beside the handler. What it raises is logged and fails nothing."""
         self._live.run_beside(work)

@@ -19,11 +19,16 @@ from typing import Any
 from domain.alarm import next_attempt_at_ms
 from domain.errors import InvalidSchedule
 from domain.schedule import check_event, next_run
+from infrastructure.objects import values
 from infrastructure.objects.cron import next_by_cron, next_run_by_cron
 from infrastructure.objects.durable_object import DurableObject
 
 MAX_RUNNING = 100  # events of one object under way at once
-PASS_SECONDS = 300.0  # after so long a pass begins nothing more, and ends
+# A pass that is older begins nothing more once the runs it had by then have ended. With the
+# limit of each run that keeps it well under the limit of an alarm's handler.
+PASS_SECONDS = 60.0
+RUN_SECONDS = 240.0  # a run that takes longer counts as failed
+MAX_PAYLOAD_BYTES = 1024 * 1024
 PAGE = 100
 MAX_PAGE = 1_000
 
@@ -83,6 +88,10 @@ class EventSchedule(DurableObject):
                 raise InvalidSchedule("an event has runAt or cron, not both")
             runAt = next_by_cron(cron, zone, self.ctx.now_ms())
         check_event(id, runAt, repeatMs)
+        try:
+            values.encode(payload, "the payload", MAX_PAYLOAD_BYTES)
+        except TypeError as error:
+            raise InvalidSchedule(str(error)) from error
         before = await self.getEvent(id)
         event = {
             "id": id,
@@ -98,8 +107,8 @@ class EventSchedule(DurableObject):
             "parked": False,
             "revision": (await self.ctx.storage.get("revision") or 0) + 1,
         }
-        self.ctx.storage.put("revision", event["revision"])
         await self._replace(before, event)
+        self.ctx.storage.put("revision", event["revision"])
         await self._arm()
         return {"event": event, "created": before is None}
 
@@ -138,20 +147,29 @@ class EventSchedule(DurableObject):
         """One pass: begins what is due, and what becomes due, until nothing runs any more."""
         running: dict[asyncio.Task[None], str] = {}
         self._changed = asyncio.Event()
-        ends = asyncio.get_running_loop().time() + PASS_SECONDS
         try:
-            while True:
-                self._changed.clear()
-                if asyncio.get_running_loop().time() < ends:
-                    await self._begin_due(running)
-                if not running:
-                    break
-                await self._wait(running)
+            await self._pass(running)
         finally:
-            self._changed = None
             for task in running:
                 task.cancel()
-        await self._arm()
+            if running:
+                await asyncio.wait(running)
+            self._changed = None
+            await self._arm()
+
+    async def _pass(self, running: dict[asyncio.Task[None], str]) -> None:
+        loop = asyncio.get_running_loop()
+        ends, early = loop.time() + PASS_SECONDS, None
+        while True:
+            self._changed.clear()
+            if early is None and loop.time() >= ends:
+                early = set(running)  # what they hold up must not wait for them
+            begins = not self.ctx.should_yield() and (early is None or bool(early & running.keys()))
+            if begins:
+                await self._begin_due(running)
+            if not running:
+                break
+            await self._wait(running, begins)
 
     schedule_event = scheduleEvent
     cancel_event = cancelEvent
@@ -176,13 +194,13 @@ class EventSchedule(DurableObject):
                 task = asyncio.ensure_future(self._run(await self.getEvent(id)))
                 running[task] = id
 
-    async def _wait(self, running: dict[asyncio.Task[None], str]) -> None:
+    async def _wait(self, running: dict[asyncio.Task[None], str], begins: bool) -> None:
         """Until a run has ended, another is due, or somebody has scheduled something."""
         busy = set(running.values())
         waiting = await self.ctx.storage.list(prefix="due:", limit=len(busy) + 1)
         next_ms = min((_due_ms(key) for key, id in waiting.items() if id not in busy), default=None)
         seconds = None if next_ms is None else max(next_ms - self.ctx.now_ms(), 0) / 1000
-        if len(running) >= MAX_RUNNING:
+        if len(running) >= MAX_RUNNING or not begins:
             seconds = None
         changed = asyncio.ensure_future(self._changed.wait())
         done, _ = await asyncio.wait(
@@ -194,14 +212,16 @@ class EventSchedule(DurableObject):
             task.result()
 
     async def _run(self, event: Event) -> None:
-        planned_ms = event["runAt"]
         try:
-            await self.processEvent(dict(event))
+            async with asyncio.timeout(RUN_SECONDS):
+                await self.processEvent(dict(event))
+            await self._succeeded(event["id"], event["revision"], event["runAt"])
+        except asyncio.CancelledError as error:
+            if asyncio.current_task().cancelling():
+                raise  # the pass ends
+            await self._failed(event["id"], event["revision"], error)
         except Exception as error:
-            logger.warning("event %s of %s failed: %s", event["id"], self.ctx.id, error)
-            await self._failed(event["id"], event["revision"])
-        else:
-            await self._succeeded(event["id"], event["revision"], planned_ms)
+            await self._failed(event["id"], event["revision"], error)
         await self.ctx.storage.sync()
 
     async def _succeeded(self, id: str, revision: int, planned_ms: int) -> None:
@@ -220,7 +240,8 @@ class EventSchedule(DurableObject):
         counted = {"runs": now["runs"] + 1, "missed": now["missed"] + missed, "attempts": 0}
         await self._replace(now, now | counted | {"runAt": run_at, "lookAt": run_at})
 
-    async def _failed(self, id: str, revision: int) -> None:
+    async def _failed(self, id: str, revision: int, error: BaseException) -> None:
+        logger.warning("event %s of %s failed: %r", id, self.ctx.id, error)
         now = await self.getEvent(id)
         if now is None or now["revision"] != revision:
             return
@@ -234,10 +255,14 @@ class EventSchedule(DurableObject):
     async def _replace(self, before: Event | None, after: Event | None) -> None:
         """Puts an event, with its place in the order, in another's stead; or deletes it."""
         storage = self.ctx.storage
+        new = (
+            {} if after is None else {f"event:{after['id']}": after, _place_of(after): after["id"]}
+        )
+        if new:
+            storage.put(new)  # first, for it may be refused
         if before is not None:
-            storage.delete([f"event:{before['id']}", _place_of(before)])
-        if after is not None:
-            storage.put({f"event:{after['id']}": after, _place_of(after): after["id"]})
+            old = [f"event:{before['id']}", _place_of(before)]
+            storage.delete([key for key in old if key not in new])
         if self._changed is not None:
             self._changed.set()
 
@@ -251,8 +276,11 @@ class EventSchedule(DurableObject):
         if at_ms is None:
             if await storage.getAlarm() is not None:
                 storage.deleteAlarm()
-        elif at_ms != await storage.getAlarm():
-            storage.setAlarm(at_ms)
+        else:
+            current = await storage.getAlarm()
+            overdue = current is not None and at_ms <= current <= self.ctx.now_ms()
+            if at_ms != current and not overdue:
+                storage.setAlarm(at_ms)
 
 
 def _place_of(event: Event) -> str:

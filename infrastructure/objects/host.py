@@ -66,6 +66,7 @@ class ObjectHost:
         self._live: dict[str, LiveObject] = {}
         self._making: dict[str, asyncio.Future[LiveObject]] = {}
         self._leaving: dict[str, asyncio.Event] = {}
+        self._wanted: frozenset[str] = frozenset()
         self._calls = 0
         self.accepting = False  # new requests and alarms
         self._closed = True  # calls, which those under way may still make for a while
@@ -154,6 +155,9 @@ class ObjectHost:
 
     def now_ms(self) -> int:
         return self._application.clock.now_ms()
+
+    def should_yield(self, object_id: str) -> bool:
+        return not self.accepting or object_id in self._wanted
 
     def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None:
         """Hands it to the writer; `on_done` is called on the loop."""
@@ -296,6 +300,7 @@ class ObjectHost:
 
     async def _hand_over(self) -> None:
         wanted = self._application.queries.wanted_objects(self.token)
+        self._wanted = frozenset(wanted)
         here = [self._live[key] for key in wanted if key in self._live]
         # What is wanted and not in memory was dropped after a failure: it only has to be freed.
         stray = [k for k in wanted if k not in self._live and k not in self._making]

@@ -1,10 +1,11 @@
 """Objects in a process that serves with threads: a host on an event loop of its own.
 
-It begins when the first object is called, or at the start if there are objects already;
-a service that has none pays nothing for it.
+It begins when the first object is called, or when there are objects, which is looked for
+once a second; a service that has none pays no more than that for it.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -12,11 +13,15 @@ from typing import Any
 
 from domain.durable_object import OBJECT_PREFIX, ObjectId
 from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreBusy, StoreStopped
+from infrastructure.errors import StoreBusy, StoreError, StoreStopped
 from infrastructure.objects.entrypoint import Bindings
 from infrastructure.objects.host import ObjectHost
 
+WATCH_SECONDS = 1.0
 CALL_SECONDS = 30.0  # how long a caller waits, beyond every other limit
+
+
+logger = logging.getLogger(__name__)
 
 
 class HostThread:
@@ -30,17 +35,28 @@ class HostThread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
+        self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Begins if there are objects of these classes."""
+        """Begins as soon as there are objects of these classes, whoever made them."""
+        self._watching = threading.Thread(target=self._watch, name="objects-watch", daemon=True)
+        self._watching.start()
+
+    def _watch(self) -> None:
         prefixes = [f"{OBJECT_PREFIX}{name}/" for name in self._classes]
-        if any(self._application.queries.has_objects(prefix) for prefix in prefixes):
-            self._begin()
+        while self._host is None and not self._stopped:
+            try:
+                if any(self._application.queries.has_objects(prefix) for prefix in prefixes):
+                    self._begin()
+            except StoreError as error:
+                logger.warning("schedules do not run yet: %s", error)
+            self._stopping.wait(WATCH_SECONDS)
 
     def stop(self) -> None:
         """Waits for what is under way. May be called twice."""
         with self._beginning:
             self._stopped = True
+            self._stopping.set()
             loop, thread, host = self._loop, self._thread, self._host
             self._loop = self._thread = self._host = None
         if loop is not None and thread is not None and host is not None:
@@ -75,6 +91,13 @@ class HostThread:
         host = ObjectHost(self._application, self._classes)
         host.env = Bindings({name: host.namespace(name) for name in self._classes})
         started: Future[None] = asyncio.run_coroutine_threadsafe(host.start(), loop)
-        started.result(CALL_SECONDS)
+        try:
+            started.result(CALL_SECONDS)
+        except BaseException:
+            started.cancel()
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
+            raise
         self._application.alarm_clock.notice(0)
         return host, loop

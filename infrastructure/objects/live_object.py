@@ -50,6 +50,7 @@ class Owner(Protocol):
     token: str
 
     def now_ms(self) -> int: ...
+    def should_yield(self, object_id: str) -> bool: ...
     def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None: ...
     def notice(self, at_ms: int) -> None: ...
     def forget(self, live: "LiveObject") -> None: ...
@@ -253,6 +254,9 @@ class LiveObject:
 
     def now_ms(self) -> int:
         return self._owner.now_ms()
+
+    def should_yield(self) -> bool:
+        return self._owner.should_yield(self.id)
 
     def refuse_without_handler(self) -> None:
         if not self._has_handler:

@@ -80,7 +80,9 @@ def test_no_more_passed_times_are_counted_than_a_thousand() -> None:
     [
         ("61 * * * *", "UTC", "is not a cron expression: Bad minute"),
         ("* * *", "UTC", "is not a cron expression"),
-        (7, "UTC", "is not a cron expression"),
+        (7, "UTC", "a cron expression is text"),
+        ("* " * 200, "UTC", "at most 255 characters"),
+        ("* * * * * *", "UTC", "it has five fields"),
         ("0 0 30 2 *", "UTC", "cron expression|no next time"),
         ("0 0 * * *", "Mars/Olympus", "is not a time zone"),
         ("0 0 * * *", "../etc/passwd", "is not a time zone"),

@@ -242,6 +242,83 @@ def test_a_pass_that_has_gone_on_for_long_hands_over_to_the_next(
     assert story(database_path, steps) == []
 
 
+def test_a_payload_that_is_refused_leaves_the_event_it_was_to_replace(
+    database_path: Path,
+) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("keep", START + 1_000)
+        kept = await agenda.getEvent("keep")
+        with pytest.raises(InvalidSchedule, match="the payload has"):
+            await agenda.scheduleEvent("keep", START + 5, payload="x" * (2 * 1024 * 1024))
+        assert await agenda.getEvent("keep") == kept
+        assert await agenda.alarm_at() == 1_000
+
+    story(database_path, steps)
+
+
+def test_an_event_that_hangs_is_counted_and_parked_alone(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_schedule, "RUN_SECONDS", 0.02)
+
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("hangs", START + 1_000, payload="hangs")
+        await agenda.scheduleEvent("tick", START + 1_000, repeatMs=20_000)
+        await go_on(world, 200_000)
+        assert [event["id"] for event in await agenda.listParked()] == ["hangs"]
+
+    runs = story(database_path, steps, hangs=lambda agenda: asyncio.sleep(60))
+    assert len([name for name, _ in runs if name == "tick"]) == 10
+
+
+async def cancelled(agenda: Agenda) -> None:
+    raise asyncio.CancelledError
+
+
+def test_a_cancellation_of_its_own_making_is_that_events_failure(database_path: Path) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("odd", START, payload="cancelled")
+        await agenda.scheduleEvent("fine", START)
+        await world.ring()
+        assert (await agenda.getEvent("odd"))["attempts"] == 1
+        assert await agenda.getEvent("fine") is None
+        assert [a.outcome for a in world.attempts] == ["ok"]
+
+    story(database_path, steps, cancelled=cancelled)
+
+
+def test_a_pass_over_its_time_goes_on_beginning_while_a_slow_run_holds_it_up(
+    database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_schedule, "PASS_SECONDS", 0.01)
+
+    async def steps(world: World, agenda: Any) -> None:
+        world.go = asyncio.Event()
+        await agenda.scheduleEvent("slow", START + 10, payload="waits")
+        world.clock.advance(10)
+        await world.look()
+        await asyncio.sleep(0.05)
+        await agenda.scheduleEvent("quick", START + 5)
+        await world.until(lambda: ("quick", 10) in Agenda.runs)
+        world.go.set()
+        await world.settled()
+
+    story(database_path, steps, waits=lambda agenda: agenda.env.world.go.wait())
+
+
+def test_events_that_are_overdue_do_not_move_the_alarm_again_and_again(
+    database_path: Path,
+) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("past", START - 1_000)
+        for number in range(3):
+            world.clock.advance(1)
+            await agenda.scheduleEvent(f"later{number}", START + 60_000)
+        assert await agenda.alarm_at() == 0
+
+    story(database_path, steps)
+
+
 def test_a_subclass_may_have_a_plain_process_event(database_path: Path) -> None:
     seen: list[str] = []
 
