@@ -142,7 +142,8 @@ class ReleaseAlarms:
     def run(self, unit: UnitOfWork) -> None:
         for claim in self.claims:
             at_ms = unit.now_ms + self._after_ms if self._after_ms else claim.state.scheduled_time
-            move_claim(unit, claim, at_ms, attempts=claim.state.attempts - 1)
+            waits = bool(self._after_ms)
+            move_claim(unit, claim, at_ms, attempts=claim.state.attempts - 1, waits=waits)
 
 
 class FailAlarm:
@@ -196,9 +197,12 @@ def fail(unit: UnitOfWork, claim: Claim, error: Exception) -> Attempt:
     return Attempt(claim, "parked" if retry_at_ms is None else "retry", unit.now_ms, error)
 
 
-def move_claim(unit: UnitOfWork, claim: Claim, at_ms: int | None, attempts: int) -> None:
+def move_claim(
+    unit: UnitOfWork, claim: Claim, at_ms: int | None, attempts: int, waits: bool = False
+) -> None:
     """Ends a claim: look again at `at_ms`, or never (parked) if None."""
-    free = alarm_state.encode(msgspec.structs.replace(claim.state, attempts=attempts, token=None))
+    state = msgspec.structs.replace(claim.state, attempts=attempts, token=None, waits=waits)
+    free = alarm_state.encode(state)
     row = (claim.id, None if at_ms is None else at_ms / 1000, free)
     unit.after_flush(lambda: unit.session.replace_alarm(claim.job_state, row))
 

@@ -20,7 +20,8 @@ class AlarmState(
 ):
     """Written as {"v":1,"scheduled_time":...} before the first attempt.
 
-    `superseded` counts the alarms before this one whose handler set the next and failed.
+    `superseded` counts the alarms before this one whose handler set the next and failed;
+    `waits` says that it was given back to be looked at later than it was set for.
     """
 
     scheduled_time: int

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HANDLER_LIMIT_SECONDS = 15 * 60.0
 MAX_RUNNING = 1_000  # alarms under way, beyond which no more are claimed
+YIELD_MS = 50
 BUSY_AGAIN_MS = 1_000  # when to look again at the alarm of an object that is elsewhere
 
 logger = logging.getLogger(__name__)
@@ -120,6 +121,9 @@ class ObjectAlarmRunner:
         self._reports.shutdown()
 
     async def _run(self, claim: Claim) -> None:
+        if self._host.should_yield(claim.id):
+            await self._release([claim], YIELD_MS)  # to whoever has the object by then
+            return
         identity = parse_object_id(claim.id)
         try:
             attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))

@@ -10,9 +10,12 @@ import pytest
 
 from infrastructure.alarm_commands import RedriveAlarm
 from infrastructure.errors import ObjectDropped
+from infrastructure.event_mapper import EventMapper
 from infrastructure.objects.durable_object import DurableObject
 from infrastructure.objects.live_object import BlockFailed, HandlerCancelled
 from infrastructure.objects.messages import Request, Response
+from infrastructure.sqlite.database import Database
+from infrastructure.verify import verify
 from tests.support.objects import World
 
 START = 1_800_000_000_000
@@ -374,6 +377,25 @@ def test_an_alarm_that_was_claimed_again_while_it_held_up_the_loop_runs_once(
         Thing.on_alarm = None
         await world.advance(2_600)
         assert [a.claim.retry_count for a in world.attempts] == [0, 1]
+
+    story(database_path, steps)
+
+
+def test_an_alarm_of_an_object_that_another_process_wants_is_left_to_that(
+    database_path: Path,
+) -> None:
+    async def steps(world: World, thing: Any) -> None:
+        await thing.do("setAlarm", START)
+        world.host._wanted = frozenset({"object/Thing/foo"})
+        await world.look()
+        await world.settled()
+        assert world.attempts == []
+        database = Database(database_path)  # given back for a while, which is no difference
+        assert verify(database, EventMapper()).differences == []
+        database.close()
+        world.host._wanted = frozenset()
+        await world.advance(100)
+        assert [(a.outcome, a.claim.retry_count) for a in world.attempts] == [("ok", 0)]
 
     story(database_path, steps)
 
