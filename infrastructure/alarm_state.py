@@ -27,9 +27,8 @@ class AlarmState(
     scheduled_time: int
     attempts: int = 0
     token: str | None = None
-    superseded: int = (
-        0  # alarms in a row, this one's forerunners, whose handler set the next and failed
-    )
+    superseded: int = 0
+    waits: bool = False
 
 
 encode = msgspec.json.Encoder().encode
