@@ -22,7 +22,7 @@ from granian import _signals as granian_signals
 from granian.constants import Interfaces
 from granian.server.mp import MPServer
 
-from api.problems import STATUS_OF
+from api.problems import problem_of
 from api.server import Worker, drain_once_on_loop
 from domain.errors import ReservationExpiryError
 from infrastructure.application import ReservationApplication
@@ -188,7 +188,7 @@ class WorkerApp:
             answer = await called(front.fetch, (_request(scope, body),), {})
         except ReservationExpiryError as error:
             return _problem(error)
-        except Exception:
+        except Exception:  # people's code: whatever it raises is its own, and is 500
             logger.exception("a request failed")
             return Response("Internal Server Error\n", 500)
         if answer is None:
@@ -261,18 +261,9 @@ def _encoded_headers(answer: Response) -> list[tuple[bytes, bytes]]:
 
 
 def _problem(error: ReservationExpiryError) -> Response:
-    status = STATUS_OF.get(type(error), 500)
-    headers = {"Content-Type": "application/problem+json"}
-    if status == 503:
-        headers["Retry-After"] = "1"
-    body = {
-        "type": "about:blank",
-        "title": status.phrase,
-        "status": int(status),
-        "detail": str(error),
-        "code": error.code,
-    }
-    return Response(msgspec.json.encode(body), int(status), headers=headers)
+    """The service's own problem document, as a response of the objects'."""
+    found = problem_of(error)
+    return Response(found.get_data(), found.status_code, headers=list(found.headers.items()))
 
 
 @dataclass(frozen=True)

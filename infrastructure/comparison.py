@@ -47,24 +47,34 @@ class Difference:
 
 @dataclass(slots=True)
 class Found:
-    """What comparing a chunk brought: the differences, and the rows that would mend them."""
+    """What comparing a chunk brought: the differences, and the rows that would mend them.
+
+    `put_rows` and `delete_rows` are of the table that the chunk's aggregates have a row in:
+    reservations, by name, or objects, by id.
+    """
 
     aggregates: int = 0
     events: int = 0
     differences: list[Difference] = field(default_factory=list)
-    put_reservations: list[ReservationRow] = field(default_factory=list)
-    delete_reservations: list[str] = field(default_factory=list)
+    put_rows: list[tuple] = field(default_factory=list)
+    delete_rows: list[str] = field(default_factory=list)
     put_alarms: list[AlarmRow] = field(default_factory=list)
     delete_alarms: list[str] = field(default_factory=list)
+    delete_snapshots: list[str] = field(default_factory=list)
 
     @property
     def rows_to_mend(self) -> int:
-        return (
-            len(self.put_reservations)
-            + len(self.delete_reservations)
-            + len(self.put_alarms)
-            + len(self.delete_alarms)
+        mends = (
+            self.put_rows,
+            self.delete_rows,
+            self.put_alarms,
+            self.delete_alarms,
+            self.delete_snapshots,
         )
+        return sum(map(len, mends))
+
+    def note(self, originator_id: str, position: int | None, problem: str) -> None:
+        self.differences.append(Difference(originator_id, position, problem))
 
 
 def compare(chunk: Chunk, mapper: EventMapper) -> Found:
@@ -80,15 +90,21 @@ def compare(chunk: Chunk, mapper: EventMapper) -> Found:
         state, position = _replay(history, mapper, found)
         if state is not None:
             _compare_row(found, state, position, row)
-            _compare_alarm(found, state, position, alarm)
+            compare_alarm(
+                found,
+                originator_id,
+                position,
+                state.alarm_at_ms,
+                alarm,
+                if_missing="is held, and has no alarm",
+                if_left_over="has an alarm, and no open hold",
+            )
     for name in chunk.reservations:
-        found.delete_reservations.append(name)
-        found.differences.append(
-            Difference(ID_PREFIX + name, None, "the read model has it, the log does not")
-        )
+        found.delete_rows.append(name)
+        found.note(ID_PREFIX + name, None, "the read model has it, the log does not")
     for alarm_id in chunk.alarms:
         found.delete_alarms.append(alarm_id)
-        found.differences.append(Difference(alarm_id, None, "an alarm of nothing in the log"))
+        found.note(alarm_id, None, "an alarm of nothing in the log")
     return found
 
 
@@ -105,17 +121,17 @@ def _replay(
         expected += 1
         if version != expected:
             problem = f"has version {version} where {expected} should be"
-            found.differences.append(Difference(originator_id, position, problem))
+            found.note(originator_id, position, problem)
             expected = version
         try:
             event = decode(originator_id, version, topic, data)
         except UndecodableEvent as error:
-            found.differences.append(Difference(originator_id, position, str(error)))
+            found.note(originator_id, position, str(error))
             found.events += sum(1 for _ in history)
             return None, position
         broken = broken_rule(state, event)
         if broken is not None:
-            found.differences.append(Difference(originator_id, position, broken))
+            found.note(originator_id, position, broken)
         state = apply(state, event)
     return state, position
 
@@ -126,25 +142,33 @@ def _compare_row(
     right = reservation_row(state)
     if row != right:
         problem = "is missing from the read model" if row is None else _what_differs(row, right)
-        found.put_reservations.append(right)
-        found.differences.append(Difference(state.id, position, problem))
+        found.put_rows.append(right)
+        found.note(state.id, position, problem)
 
 
-def _compare_alarm(found: Found, state: Reservation, position: int, row: AlarmRow | None) -> None:
-    if state.alarm_at_ms is None:
+def compare_alarm(
+    found: Found,
+    originator_id: str,
+    position: int,
+    alarm_at_ms: int | None,
+    row: AlarmRow | None,
+    *,
+    if_missing: str,
+    if_left_over: str,
+) -> None:
+    """Holds an alarm row against the time that the log says it is for, None for no alarm."""
+    if alarm_at_ms is None:
         if row is not None:
-            found.delete_alarms.append(state.id)
-            found.differences.append(
-                Difference(state.id, position, "has an alarm, and no open hold")
-            )
+            found.delete_alarms.append(originator_id)
+            found.note(originator_id, position, if_left_over)
         return
-    problem = "is held, and has no alarm" if row is None else alarm_problem(row, state.alarm_at_ms)
+    problem = if_missing if row is None else _alarm_problem(row, alarm_at_ms)
     if problem is not None:
-        found.put_alarms.append(alarm_row(state.id, state.alarm_at_ms))
-        found.differences.append(Difference(state.id, position, problem))
+        found.put_alarms.append(alarm_row(originator_id, alarm_at_ms))
+        found.note(originator_id, position, problem)
 
 
-def alarm_problem(row: AlarmRow, scheduled_time_ms: int) -> str | None:
+def _alarm_problem(row: AlarmRow, scheduled_time_ms: int) -> str | None:
     """What is wrong with an alarm row, if anything, where the log says it is for that time."""
     try:
         state = alarm_state.decode(row[2])

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from domain.durable_object import OBJECT_PREFIX
 from infrastructure.comparison import Difference, Found, compare
 from infrastructure.event_mapper import EventMapper
-from infrastructure.objects.object_comparison import ObjectsFound, compare_objects
+from infrastructure.objects.object_comparison import CHUNK_OBJECTS, compare_objects
 from infrastructure.unit_of_work import UnitOfWork
 from infrastructure.writer import Writer
 
 CHUNK_NAMES = 1_000
-CHUNK_OBJECTS = 100
 REPORTED_DIFFERENCES = 1_000
 
 
@@ -31,58 +30,52 @@ class RebuildReport:
 
 
 class RebuildChunk:
-    """Compares and mends the next names. Returns what was found and where to go on."""
+    """Compares and mends the next reservations. Returns what was found and where to go on."""
 
     on_tables = True
     aggregate_ids = ()
 
-    def __init__(self, mapper: EventMapper, after_name: str) -> None:
+    def __init__(self, mapper: EventMapper, after: str) -> None:
         self._mapper = mapper
-        self._after_name = after_name
+        self._after = after
 
     def run(self, unit: UnitOfWork) -> tuple[Found, str | None]:
-        chunk = unit.session.chunk(self._after_name, CHUNK_NAMES)
+        chunk = unit.session.chunk(self._after, CHUNK_NAMES)
         found = compare(chunk, self._mapper)
-        if found.put_reservations:
-            unit.session.put_reservations(found.put_reservations)
-        if found.delete_reservations:
-            unit.session.delete_reservations(found.delete_reservations)
-        if found.put_alarms:
-            unit.session.put_alarms(found.put_alarms)
-        if found.delete_alarms:
-            unit.session.delete_alarms(found.delete_alarms)
+        if found.put_rows:
+            unit.session.put_reservations(found.put_rows)
+        if found.delete_rows:
+            unit.session.delete_reservations(found.delete_rows)
+        _mend_alarms(unit, found)
         return found, chunk.last_name
 
 
-class RebuildObjects:
-    """Compares and mends the next durable objects, as RebuildChunk does reservations.
+class RebuildObjects(RebuildChunk):
+    """The same for the next durable objects, after which there is nothing more.
 
     A snapshot that is wrong is deleted; the object makes another in time.
     """
 
-    on_tables = True
-    aggregate_ids = ()
-
-    def __init__(self, mapper: EventMapper, after_id: str) -> None:
-        self._mapper = mapper
-        self._after_id = after_id
-
-    def run(self, unit: UnitOfWork) -> tuple[ObjectsFound, str | None]:
-        chunk = unit.session.object_chunk(self._after_id, CHUNK_OBJECTS)
+    def run(self, unit: UnitOfWork) -> tuple[Found, str | None]:
+        chunk = unit.session.object_chunk(self._after, CHUNK_OBJECTS)
         found = compare_objects(chunk, self._mapper)
-        if found.put_objects:
-            unit.session.put_objects(found.put_objects)
-        if found.delete_objects:
-            unit.session.delete_objects(found.delete_objects)
-        if found.put_alarms:
-            unit.session.put_alarms(found.put_alarms)
-        if found.delete_alarms:
-            unit.session.delete_alarms(found.delete_alarms)
+        if found.put_rows:
+            unit.session.put_objects(found.put_rows)
+        if found.delete_rows:
+            unit.session.delete_objects(found.delete_rows)
         if found.delete_snapshots:
             unit.session.delete_snapshots(found.delete_snapshots)
+        _mend_alarms(unit, found)
         if chunk.last_id is None:
             unit.session.mark_projected()
         return found, chunk.last_id
+
+
+def _mend_alarms(unit: UnitOfWork, found: Found) -> None:
+    if found.put_alarms:
+        unit.session.put_alarms(found.put_alarms)
+    if found.delete_alarms:
+        unit.session.delete_alarms(found.delete_alarms)
 
 
 def rebuild(

@@ -19,13 +19,12 @@ from domain.reservation import ID_PREFIX, is_name
 from infrastructure.checksum import GENESIS, chain
 from infrastructure.comparison import Difference, compare
 from infrastructure.event_mapper import EventMapper
-from infrastructure.objects.object_comparison import compare_objects
+from infrastructure.objects.object_comparison import CHUNK_OBJECTS, compare_objects
 from infrastructure.sqlite.chunks import AFTER_ALL_NAMES
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.snapshot import Snapshot
 
 CHUNK_NAMES = 1_000
-CHUNK_OBJECTS = 100  # each comes with its snapshot
 REPORTED_DIFFERENCES = 1_000
 PART_EVENTS = 100_000
 

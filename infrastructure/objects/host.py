@@ -44,8 +44,8 @@ class NoSuchMethod(AttributeError):
 class ObjectHost:
     """Runs the objects of `classes`, by class name, on `application`'s log and alarms.
 
-    `start()` on the event loop that they are to run on, `stop()` there too. Until then
-    `attach()` has told the application that their alarms are run here.
+    `start()` on the event loop that they are to run on, `stop()` there too. Their alarms are
+    claimed by the application's alarm clock from `start()` on.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class ObjectHost:
                     await self._hand_over()
             except ReservationExpiryError as error:
                 logger.warning("the objects' lease was not renewed: %s", error)
-            except Exception:
+            except Exception:  # without tending the lease would end, and never be renewed
                 logger.exception("tending the objects failed; it is tried again")
             await asyncio.sleep(HANDOVER_POLL_SECONDS if self.ownership.shared else TEND_SECONDS)
 
