@@ -5,6 +5,8 @@ BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
 PYTHON    ?= python3
 TEST_ARGS ?=
+# Tests mostly wait for servers; one process more than there are cores keeps those busy.
+PYTEST_PARALLEL ?= --numprocesses 3 --dist loadgroup
 
 export RESERVATION_HOST     ?= 127.0.0.1
 export RESERVATION_PORT     ?= $(or $(PORT),8787)
@@ -30,7 +32,7 @@ run: install ## serve on 127.0.0.1:8787 (PORT=, DATABASE=, WORKERS= or RESERVATI
 	@exec $(BIN)/reservation-expiry serve
 
 test: install ## run every test (TEST_ARGS="-k name" for some)
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_PARALLEL) $(TEST_ARGS)
 
 lint: install ## check style and formatting
 	$(BIN)/ruff check .

@@ -32,6 +32,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     store.StoreBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     store.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,
     store.StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    store.OutcomeUnknown: HTTPStatus.SERVICE_UNAVAILABLE,
     store.StoreFull: HTTPStatus.INSUFFICIENT_STORAGE,
     store.StoreStopped: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ForkedProcess: HTTPStatus.INTERNAL_SERVER_ERROR,

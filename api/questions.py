@@ -21,7 +21,7 @@ from domain.reservation import aggregate_id, is_name
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.queries import RecordedEvent
+from infrastructure.sql.queries import RecordedEvent
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -56,10 +56,13 @@ class AlarmJobStore(SQLAlchemyJobStore):
     that cannot be read is left out of them, never removed.
     """
 
-    def __init__(self, engine: Engine, handler: AlarmHandler, next_look: NextLook) -> None:
+    def __init__(
+        self, engine: Engine, handler: AlarmHandler, next_look: NextLook, clock: Clock
+    ) -> None:
         super().__init__(engine=engine, tablename="alarms")
         self._handler = handler
         self._next_look = next_look
+        self._clock = clock
         self._outstanding = 0
         self._counting = threading.Lock()
 
@@ -88,11 +91,15 @@ class AlarmJobStore(SQLAlchemyJobStore):
     def get_next_run_time(self) -> datetime | None:
         """When the next alarm is to be looked at that this process can run.
 
-        None for a time that is none: such a row is for verify to find, not to stop us.
+        The scheduler counts by this machine's time of day, so what the alarms' clock says
+        is told in that. None for a time that is none: such a row is for verify to find,
+        not to stop us.
         """
         try:
             seconds = self._next_look(self._handler.scope)
-            return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+            if seconds is None:
+                return None
+            return datetime.now(UTC) + timedelta(seconds=seconds - self._clock.now_ms() / 1000)
         except (TypeError, ValueError, OverflowError):
             return None
 
@@ -196,7 +203,7 @@ class AlarmClock:
         self._scheduler: AlarmScheduler | None = None
 
     def start(self) -> None:
-        store = AlarmJobStore(self._engine, self._handler, self._next_look)
+        store = AlarmJobStore(self._engine, self._handler, self._next_look, self._clock)
         scheduler = AlarmScheduler(store, self._clock)
         scheduler.add_executor(ThreadPoolExecutor(MAX_OUTSTANDING_BATCHES), ALARMS)
         scheduler.add_executor(ThreadPoolExecutor(1), HOUSEKEEPING)

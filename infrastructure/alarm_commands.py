@@ -21,7 +21,7 @@ from infrastructure import alarm_state
 from infrastructure.alarm_state import AlarmState, UnreadableAlarm
 from infrastructure.errors import UndecodableEvent
 from infrastructure.projections import AlarmScope, alarm_row
-from infrastructure.unit_of_work import UnitOfWork
+from infrastructure.unit_of_work import UnitOfWork, Work
 
 RESERVATIONS = AlarmScope((ID_PREFIX,))
 
@@ -60,16 +60,16 @@ class Claimed:
     parked: list[str] = field(default_factory=list)  # unreadable, or begun too often
 
 
-class ClaimDueAlarms:
+class ClaimDueAlarms(Work):
     """Marks up to `limit` due alarms as ours for `lease_ms`. Returns a Claimed.
 
     A claim counts as an attempt begun, durably, and its lease is never shorter than the
     wait after a failure would be. So a handler which kills its process backs off and is
-    parked in the end like any other.
+    parked in the end like any other. Rows that another process is claiming are passed over.
     """
 
     on_tables = True
-    aggregate_ids = ()
+    appends = False
 
     def __init__(self, limit: int, lease_ms: int, scope: AlarmScope = RESERVATIONS) -> None:
         self._limit = limit
@@ -96,13 +96,11 @@ class ClaimDueAlarms:
         return claimed
 
 
-class SettleAlarms:
+class SettleAlarms(Work):
     """Runs the alarm of each claimed reservation, all in one transaction.
 
     Returns one Attempt per claim, in order. One that fails fails alone.
     """
-
-    on_tables = False
 
     def __init__(self, claims: list[Claim]) -> None:
         self.claims = claims
@@ -125,15 +123,12 @@ class SettleAlarms:
         return Attempt(claim, "ok", unit.now_ms)
 
 
-class ReleaseAlarms:
+class ReleaseAlarms(Work):
     """Gives claims back as if they had never been made, due again at once or after a while.
 
     For claims whose transaction met a busy or lost database, or whose object is elsewhere:
     that is not the handler's fault, so it uses up no attempt.
     """
-
-    on_tables = False
-    aggregate_ids = ()
 
     def __init__(self, claims: list[Claim], after_ms: int = 0) -> None:
         self.claims = claims
@@ -146,11 +141,8 @@ class ReleaseAlarms:
             move_claim(unit, claim, at_ms, attempts=claim.state.attempts - 1, waits=waits)
 
 
-class FailAlarm:
+class FailAlarm(Work):
     """Counts an attempt that could not be settled as failed. Returns the Attempt."""
-
-    on_tables = False
-    aggregate_ids = ()
 
     def __init__(self, claim: Claim, error: Exception) -> None:
         self._claim = claim
@@ -160,13 +152,11 @@ class FailAlarm:
         return fail(unit, self._claim, self._error)
 
 
-class RedriveAlarm:
+class RedriveAlarm(Work):
     """Gives a parked alarm a fresh start. Returns whether there is one to run now.
 
     The log says what it is for; where the log cannot be read, the row does.
     """
-
-    on_tables = False
 
     def __init__(self, alarm_id: str) -> None:
         self._alarm_id = alarm_id

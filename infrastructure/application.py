@@ -9,7 +9,6 @@ It is an `eventsourcing` application too: `repository`, `events` and
 import logging
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from eventsourcing.application import Application
@@ -18,21 +17,21 @@ from eventsourcing.utils import Environment, EnvType
 
 from domain.names import id_of
 from domain.reservation import Reservation, aggregate_id
+from infrastructure.address import Address
 from infrastructure.alarm_clock import PASS_LIMIT_SECONDS, AlarmClock
 from infrastructure.alarm_commands import RedriveAlarm
 from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.alarm_log import AlarmLog
-from infrastructure.clock import Clock, SystemClock
+from infrastructure.clock import Clock
 from infrastructure.commands import ExpireReservation, HoldReservation, Reproject
 from infrastructure.errors import Overloaded
 from infrastructure.event_mapper import EventMapper
 from infrastructure.projections import AlarmScope
 from infrastructure.recorder import Recorder, StoreFactory
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.engine import read_engine
-from infrastructure.sqlite.queries import Queries
-from infrastructure.sqlite.session import SqliteSession
-from infrastructure.writer import Work, Writer
+from infrastructure.sql.queries import Queries
+from infrastructure.store import open_store
+from infrastructure.unit_of_work import Work
+from infrastructure.writer import Writer
 
 SWEEP_LIMIT = 500  # strays repaired in one transaction
 IN_FLIGHT_LIMIT = 40  # callers that may wait for the writer at once
@@ -61,7 +60,7 @@ class Readiness:
 
 
 class ReservationApplication(Application[str]):
-    """Reservations in the database file at `path`, which must have been prepared
+    """Reservations in the database at `address`, which must have been prepared
     (`infrastructure/startup.py`).
 
     Nothing runs before `start()`; `stop()` finishes what was handed in and may be called
@@ -71,18 +70,19 @@ class ReservationApplication(Application[str]):
     name = "reservation-expiry"
 
     def __init__(
-        self, path: Path | str, clock: Clock | None = None, alarm_log: AlarmLog | None = None
+        self, address: Address, clock: Clock | None = None, alarm_log: AlarmLog | None = None
     ) -> None:
-        self.clock = clock or SystemClock()
-        self._database = Database(path)
-        self.queries = Queries(self._database)
+        self._store = open_store(address)
+        self.clock = clock or self._store.clock
+        self.queries = Queries(self._store)
         mapper = EventMapper()
-        self.writer = Writer(lambda: SqliteSession(self._database), mapper, self.clock)
+        self.writer = Writer(self._store.session, mapper, self.clock)
         self._store_mapper = mapper
         self.alarm_handler = AlarmHandler(self.writer, alarm_log or AlarmLog())
         self.alarm_clock = AlarmClock(
-            read_engine(self._database), self.alarm_handler, self._next_look, self.clock, self.sweep
+            self._store.engine(), self.alarm_handler, self._next_look, self.clock, self.sweep
         )
+        self._watch = self._store.watch(self.alarm_clock.notice)
         self._gate = threading.BoundedSemaphore(IN_FLIGHT_LIMIT)
         super().__init__()
 
@@ -100,15 +100,17 @@ class ReservationApplication(Application[str]):
 
     def start(self, *, alarms: bool = True) -> None:
         """Starts the writer, and the alarm clock unless told not to."""
-        self._database.refuse_after_fork()
+        self._store.refuse_after_fork()
         self.writer.start()
         if alarms:
             self.alarm_clock.start()
+            self._watch.start()
 
     def stop(self) -> None:
+        self._watch.stop()
         self.alarm_clock.stop()
         self.writer.stop()
-        self._database.close()
+        self._store.close()
 
     def hold(self, name: str, ttl_seconds: int) -> Reservation:
         """Holds it for so long from now. Returns the state; raises InvalidReservationId
@@ -169,7 +171,7 @@ class ReservationApplication(Application[str]):
 
     def _execute(self, work: Work) -> Any:
         """Runs it on the writer. Raises Overloaded if too many wait for that already."""
-        self._database.refuse_after_fork()
+        self._store.refuse_after_fork()
         # Where the writer is stuck there is no use in waiting, and no thread to spare for it.
         patience = 0 if self.writer.seconds_waiting > STUCK_SECONDS else GATE_SECONDS
         if not self._gate.acquire(timeout=patience):

@@ -4,13 +4,11 @@ from domain.durable_object import OBJECT_PREFIX
 from domain.errors import NotDue, NotHeld
 from domain.reservation import Reservation, expire, hold
 from infrastructure.errors import UndecodableEvent
-from infrastructure.unit_of_work import UnitOfWork
+from infrastructure.unit_of_work import UnitOfWork, Work
 
 
-class HoldReservation:
+class HoldReservation(Work):
     """Holds it from the transaction's now. Returns the state after it."""
-
-    on_tables = False
 
     def __init__(self, reservation_id: str, ttl_seconds: int) -> None:
         self.aggregate_ids = (reservation_id,)
@@ -23,13 +21,11 @@ class HoldReservation:
         return unit.append(reservation_id, events)
 
 
-class ExpireReservation:
+class ExpireReservation(Work):
     """Takes the alarm's path with an explicit clock.
 
     Returns the state after it (None if never held) and whether this changed it.
     """
-
-    on_tables = False
 
     def __init__(self, reservation_id: str, now_ms: int) -> None:
         self.aggregate_ids = (reservation_id,)
@@ -45,13 +41,11 @@ class ExpireReservation:
         return unit.append(reservation_id, events), True
 
 
-class Reproject:
+class Reproject(Work):
     """Writes the alarms and read-model rows of reservations and objects anew from the log.
 
     Returns how many could be read from it; the rest stay as they are.
     """
-
-    on_tables = False
 
     def __init__(self, ids: list[str]) -> None:
         self._ids = ids

@@ -7,7 +7,7 @@ from typing import Literal
 from domain.events import Expired, Held
 from domain.reservation import ID_PREFIX, Reservation, apply
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.queries import Queries, RecordedEvent
+from infrastructure.sql.queries import Queries, RecordedEvent
 
 PAGE_EVENTS = 2_000
 

@@ -33,6 +33,13 @@ class StoreUnavailable(StoreError):
     code = "store-unavailable"
 
 
+class OutcomeUnknown(StoreError):
+    """The answer to a commit was lost, and what became of it could not be found out: it may
+    have been carried out. Look, then try again if it was not."""
+
+    code = "outcome-unknown"
+
+
 class StoreFull(StoreError):
     """There is no room left on the disk."""
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from pathlib import Path
 
+from infrastructure.address import Address
 from infrastructure.errors import StoreUnavailable
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.queries import Queries
+from infrastructure.sql.queries import Queries
+from infrastructure.store import Store, open_store
 from infrastructure.verify import (
     Part,
     Progress,
@@ -29,7 +29,7 @@ WORTH_IT_EVENTS = 100_000  # below, starting the processes costs more than they 
 
 
 def verify_with_all_cores(
-    database: Database, progress: Progress = lambda events: None, processes: int | None = None
+    store: Store, progress: Progress = lambda events: None, processes: int | None = None
 ) -> VerifyReport:
     """`verify`, on as many processes as there are cores to run on, or as asked for.
 
@@ -37,24 +37,24 @@ def verify_with_all_cores(
     your own that calls this needs its `if __name__ == "__main__":`.
     """
     if processes is None:
-        long = Queries(database).head() >= WORTH_IT_EVENTS
+        long = Queries(store).head() >= WORTH_IT_EVENTS
         processes = len(os.sched_getaffinity(0)) if long else 1
     if processes == 1:
-        return verify(database, EventMapper(), progress)
+        return verify(store, EventMapper(), progress)
 
     def run(parts: Iterable[Part]) -> Iterator[VerifyReport]:
-        return _run_in_pool(database.path, parts, processes, progress)
+        return _run_in_pool(store.address, parts, processes, progress)
 
-    return verify_with(database, run)
+    return verify_with(store, run)
 
 
 def _run_in_pool(
-    path: Path, parts: Iterable[Part], processes: int, progress: Progress
+    address: Address, parts: Iterable[Part], processes: int, progress: Progress
 ) -> Iterator[VerifyReport]:
     # Threads of the caller's (a progress bar has one) make forking unsafe.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _leave_interrupts_to_the_parent)
     try:
-        for done in as_completed([pool.submit(_verify_in_worker, path, part) for part in parts]):
+        for done in as_completed([pool.submit(_verify_in_worker, address, part) for part in parts]):
             report, read = done.result()
             progress(read)
             yield report
@@ -68,7 +68,7 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _verify_in_worker(path: Path, part: Part) -> tuple[VerifyReport, int]:
+def _verify_in_worker(address: Address, part: Part) -> tuple[VerifyReport, int]:
     """The part's report, and how many events were read for it."""
     read = 0
 
@@ -76,8 +76,8 @@ def _verify_in_worker(path: Path, part: Part) -> tuple[VerifyReport, int]:
         nonlocal read
         read += events
 
-    database = Database(path)
+    store = open_store(address)
     try:
-        return verify_part(database, EventMapper(), part, count), read
+        return verify_part(store, EventMapper(), part, count), read
     finally:
-        database.close()
+        store.close()

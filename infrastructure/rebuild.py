@@ -9,13 +9,13 @@ and an alarm that is still for the right time keeps its attempts, token and park
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from domain.durable_object import OBJECT_PREFIX
 from infrastructure.comparison import Difference, Found, compare
 from infrastructure.event_mapper import EventMapper
 from infrastructure.objects.object_comparison import CHUNK_OBJECTS, compare_objects
-from infrastructure.unit_of_work import UnitOfWork
-from infrastructure.writer import Writer
+from infrastructure.unit_of_work import UnitOfWork, Work
 
 CHUNK_NAMES = 1_000
 REPORTED_DIFFERENCES = 1_000
@@ -29,11 +29,10 @@ class RebuildReport:
     differences: list[Difference] = field(default_factory=list)  # the first of them
 
 
-class RebuildChunk:
+class RebuildChunk(Work):
     """Compares and mends the next reservations. Returns what was found and where to go on."""
 
     on_tables = True
-    aggregate_ids = ()
 
     def __init__(self, mapper: EventMapper, after: str) -> None:
         self._mapper = mapper
@@ -79,9 +78,12 @@ def _mend_alarms(unit: UnitOfWork, found: Found) -> None:
 
 
 def rebuild(
-    writer: Writer, mapper: EventMapper, progress: Callable[[int], object] = lambda events: None
+    execute: Callable[[Work], Any],
+    mapper: EventMapper,
+    progress: Callable[[int], object] = lambda events: None,
 ) -> RebuildReport:
-    """Walks the whole log. `progress` is told how many events each chunk had.
+    """Walks the whole log. `execute` runs each chunk in a transaction; `progress` is told
+    how many events it had.
 
     Raises StoreError if the database does not answer; what was mended until then stays.
     """
@@ -89,7 +91,7 @@ def rebuild(
     for chunk, start in ((RebuildChunk, ""), (RebuildObjects, OBJECT_PREFIX)):
         after: str | None = start
         while after is not None:
-            found, after = writer.execute(chunk(mapper, after))
+            found, after = execute(chunk(mapper, after))
             report.aggregates += found.aggregates
             report.events += found.events
             report.mended += found.rows_to_mend

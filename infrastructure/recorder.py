@@ -22,18 +22,16 @@ from eventsourcing.utils import Environment
 
 from infrastructure.errors import VersionConflict
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.queries import Queries, RecordedEvent
-from infrastructure.unit_of_work import UnitOfWork
+from infrastructure.sql.queries import Queries, RecordedEvent
+from infrastructure.unit_of_work import UnitOfWork, Work
 from infrastructure.writer import Writer
 
 FOLLOW_INTERVAL_SECONDS = 0.2
 FOLLOW_CHUNK = 500
 
 
-class RecordEvents:
+class RecordEvents(Work):
     """Appends events that were decided elsewhere, each on the version it was decided on."""
-
-    on_tables = False
 
     def __init__(self, mapper: EventMapper, stored_events: Sequence[StoredEvent]) -> None:
         self._events = [mapper.to_domain_event(stored) for stored in stored_events]

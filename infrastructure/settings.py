@@ -7,6 +7,8 @@ The command line fills this in from options and from RESERVATION_* variables
 from dataclasses import dataclass
 from pathlib import Path
 
+from infrastructure.address import Address
+
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
 DEFAULT_DATABASE = Path("data/reservations.db")
@@ -19,7 +21,7 @@ SHUTDOWN_GRACE_SECONDS = 10
 class Settings:
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
-    database: Path = DEFAULT_DATABASE
+    database: Address = DEFAULT_DATABASE
     workers: int = 1
     log_level: str = "info"
     replay_route: bool = True

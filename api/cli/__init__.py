@@ -7,6 +7,8 @@ may come from variables (RESERVATION_PORT for --port, and so on). A user's mista
 one sentence and an exit code, never a traceback.
 """
 
+import re
+import sys
 from importlib import import_module
 
 import click
@@ -18,6 +20,7 @@ EXIT_CODES_HELP = (
 COMMANDS = {
     "alarms": "api.cli.alarms:alarms",
     "backup": "api.cli.backup:backup",
+    "copy": "api.cli.backup:copy",
     "events": "api.cli.reservations:events",
     "history": "api.cli.reservations:history",
     "hold": "api.cli.reservations:hold",
@@ -52,3 +55,16 @@ class LazyGroup(click.Group):
 @click.version_option(package_name="reservation-expiry", message="%(prog)s %(version)s")
 def main() -> None:
     """Reservations that end by themselves: held, alarmed, expired exactly once."""
+    _hide_passwords()
+
+
+_PASSWORD = re.compile(r"(://[^:@/?#]*:|[?&](?:ssl)?password=)[^@&#/]*")
+
+
+def _hide_passwords() -> None:
+    """Whoever lists this machine's processes sees no password that was given in a URL."""
+    shown = [_PASSWORD.sub(r"\1***", word) for word in sys.argv]
+    if shown != sys.argv:
+        from setproctitle import setproctitle
+
+        setproctitle(" ".join(shown))

@@ -1,7 +1,5 @@
 """Commands on alarms: list them, give parked ones a fresh start."""
 
-from pathlib import Path
-
 import click
 
 from api.cli.common import (
@@ -18,6 +16,7 @@ from api.cli.common import (
 from api.cli.output import print_table
 from domain.names import name_of, named
 from infrastructure import alarm_state
+from infrastructure.address import Address
 from infrastructure.clock import SystemClock
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
@@ -35,7 +34,7 @@ def alarms() -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
 @database_option
 @json_option
-def list_alarms(due: bool, parked: bool, limit: int, database: Path, as_json: bool) -> None:
+def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json: bool) -> None:
     """List alarms, the earliest first, parked ones first of all."""
     if due and parked:
         raise click.UsageError("give --due or --parked, not both")
@@ -66,7 +65,7 @@ def list_alarms(due: bool, parked: bool, limit: int, database: Path, as_json: bo
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every parked alarm.")
 @database_option
-def redrive(name: str | None, everything: bool, database: Path) -> None:
+def redrive(name: str | None, everything: bool, database: Address) -> None:
     """Give the parked alarm of NAME (an object: CLASS/NAME), or all of them, a fresh start."""
     if (name is None) == (not everything):
         raise click.UsageError("give NAME or --all")

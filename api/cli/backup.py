@@ -1,12 +1,13 @@
-"""Commands on whole databases: backup and restore."""
+"""Commands on whole databases: backup, restore, copy."""
 
 from pathlib import Path
 
 import click
 
-from api.cli.common import Command, database_option
+from api.cli.common import Command, Database, database_option
 from api.cli.output import progress
 from infrastructure import backup as backups
+from infrastructure.address import Address
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -14,7 +15,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command(cls=Command)
 @click.argument("file", type=FILE)
 @database_option
-def backup(file: Path, database: Path) -> None:
+def backup(file: Path, database: Address) -> None:
     """Copy the database to FILE, verified, while it is served."""
     with progress("verifying the copy", None) as advance:
         report = backups.backup(database, file, advance)
@@ -24,8 +25,22 @@ def backup(file: Path, database: Path) -> None:
 @click.command(cls=Command)
 @click.argument("file", type=FILE)
 @database_option
-def restore(file: Path, database: Path) -> None:
+def restore(file: Path, database: Address) -> None:
     """Put the backup FILE in the database's place, verified. The server must be stopped."""
     with progress("verifying the copy", None) as advance:
         report = backups.restore(file, database, advance)
     click.echo(f"{database}: {report.events:,} events, digest {report.digest}")
+
+
+@click.command(cls=Command)
+@click.option("--from", "source", type=Database(), required=True, help="What to copy.")
+@click.option("--to", "target", type=Database(), required=True, help="Where no events are yet.")
+def copy(source: Address, target: Address) -> None:
+    """Copy a log to another database, SQLite or PostgreSQL, verified.
+
+    Both are a SQLite file (sqlite:///FILE or FILE) or a postgresql:// URL. What is
+    committed to the first after the copy has begun is not in it.
+    """
+    with progress("copying", None) as advance:
+        report = backups.copy_log(source, target, advance)
+    click.echo(f"{target}: {report.events:,} events, digest {report.digest}")

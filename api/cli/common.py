@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from domain.errors import DomainError, ReservationExpiryError
+from infrastructure.address import Address, address_of
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import DatabaseRefused, NewerSchema
 from infrastructure.settings import DEFAULT_DATABASE
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.queries import Queries
-from infrastructure.sqlite.schema import MIGRATIONS, schema_version
+from infrastructure.sql.queries import Queries
+from infrastructure.store import Store, open_store
 
 EXIT_DIFFERENT = 1
 EXIT_USAGE = 2  # click's own
@@ -51,15 +51,27 @@ def fail(sentence: str, code: int = EXIT_REFUSED) -> None:
     sys.exit(code)
 
 
+class Database(click.ParamType):
+    """Where the data is: a SQLite file, or a PostgreSQL URL. Converts to an Address."""
+
+    name = "database"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Address:
+        address = address_of(value) if isinstance(value, str) else value
+        if isinstance(address, Path) and address.is_dir():
+            self.fail(f"{address} is a folder", param, ctx)
+        return address
+
+
 def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--database",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=Database(),
         default=DEFAULT_DATABASE,
         show_default=True,
         envvar="RESERVATION_DATABASE",
         show_envvar=True,
-        help="The SQLite file.",
+        help="SQLite file, or postgresql:// URL.",
     )(command)
 
 
@@ -67,38 +79,40 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
 
 
-def opened(path: Path) -> Database:
-    """The database at `path`, which must be there and of this release's schema."""
-    if not path.exists():
-        raise DatabaseRefused(f"there is no database at {path}")
-    database = Database(path)
-    version = schema_version(database)
-    if version < len(MIGRATIONS):
-        raise NewerSchema(
-            f"{path} has schema {version}, this release needs {len(MIGRATIONS)}: "
-            "serve it once to migrate it"
-        )
-    return database
-
-
 @contextmanager
-def queries(path: Path) -> Iterator[Queries]:
-    """For commands that only ask."""
-    database = opened(path)
+def opened(address: Address) -> Iterator[Store]:
+    """The store at `address`, which must be there and of this release's schema."""
+    store = open_store(address)
     try:
-        yield Queries(database)
+        version = store.schema_version() if store.exists() else 0
+        if version == 0:
+            raise DatabaseRefused(f"there is no database at {address}")
+        if version < store.newest_schema:
+            raise NewerSchema(
+                f"{address} has schema {version}, this release needs {store.newest_schema}: "
+                "serve it once to migrate it"
+            )
+        yield store
     finally:
-        database.close()
+        store.close()
 
 
 @contextmanager
-def application(path: Path) -> Iterator[ReservationApplication]:
+def queries(address: Address) -> Iterator[Queries]:
+    """For commands that only ask."""
+    with opened(address) as store:
+        yield Queries(store)
+
+
+@contextmanager
+def application(address: Address) -> Iterator[ReservationApplication]:
     """For commands that change something, beside a running server or without one.
 
     The alarms are left to a server.
     """
-    opened(path).close()
-    running = ReservationApplication(path)
+    with opened(address):
+        pass
+    running = ReservationApplication(address)
     running.start(alarms=False)
     try:
         yield running

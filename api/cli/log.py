@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import click
 
@@ -22,6 +21,7 @@ from api.cli.common import (
 from api.cli.output import print_table, progress
 from api.contract import render
 from domain.names import name_of
+from infrastructure.address import Address
 from infrastructure.application import ReservationApplication
 from infrastructure.backup import import_log
 from infrastructure.comparison import Difference
@@ -29,7 +29,7 @@ from infrastructure.diff import diff as diff_log
 from infrastructure.event_mapper import EventMapper
 from infrastructure.parallel_verify import verify_with_all_cores
 from infrastructure.rebuild import rebuild as rebuild_projections
-from infrastructure.sqlite.queries import Queries
+from infrastructure.sql.queries import Queries
 from infrastructure.transfer import export_log
 
 
@@ -41,13 +41,11 @@ def log() -> None:
 @log.command(cls=Command)
 @database_option
 @json_option
-def verify(database: Path, as_json: bool) -> None:
+def verify(database: Address, as_json: bool) -> None:
     """Check the log and everything projected from it; exit 1 if anything differs."""
     started = time.perf_counter()
-    checked = opened(database)
-    with progress("verifying", 2 * Queries(checked).head()) as advance:
-        report = verify_with_all_cores(checked, advance)
-    checked.close()
+    with opened(database) as store, progress("verifying", 2 * Queries(store).head()) as advance:
+        report = verify_with_all_cores(store, advance)
     seconds = time.perf_counter() - started
     if as_json:
         print_json(
@@ -76,11 +74,11 @@ def verify(database: Path, as_json: bool) -> None:
 @log.command(cls=Command)
 @database_option
 @json_option
-def rebuild(database: Path, as_json: bool) -> None:
+def rebuild(database: Address, as_json: bool) -> None:
     """Make the read model and the alarms follow from the log again, beside a server."""
     started = time.perf_counter()
     with application(database) as running, _rebuilding(running) as advance:
-        report = rebuild_projections(running.writer, running.mapper, advance)
+        report = rebuild_projections(running.writer.execute, running.mapper, advance)
     seconds = time.perf_counter() - started
     if as_json:
         print_json(
@@ -103,20 +101,18 @@ def rebuild(database: Path, as_json: bool) -> None:
 @log.command(name="export", cls=Command)
 @click.argument("file")
 @database_option
-def export(file: str, database: Path) -> None:
+def export(file: str, database: Address) -> None:
     """Write the log as JSON Lines to FILE (gzip if it ends in .gz; - for standard output)."""
     started = time.perf_counter()
-    source = opened(database)
-    with progress("exporting", Queries(source).head()) as advance:
-        events = export_log(source, file, advance)
-    source.close()
+    with opened(database) as store, progress("exporting", Queries(store).head()) as advance:
+        events = export_log(store, file, advance)
     click.echo(f"{events:,} events in {_pace(events, time.perf_counter() - started)}", err=True)
 
 
 @log.command(name="import", cls=Command)
 @click.argument("file")
 @database_option
-def import_(file: str, database: Path) -> None:
+def import_(file: str, database: Address) -> None:
     """Make the database from an exported log; changes nothing if anything in it is wrong."""
     started = time.perf_counter()
     with progress("importing", None) as advance:
@@ -129,7 +125,7 @@ def import_(file: str, database: Path) -> None:
 
 @log.command(cls=Command)
 @database_option
-def digest(database: Path) -> None:
+def digest(database: Address) -> None:
     """Print the digest of the log: equal for logs with the same events in the same order."""
     with queries(database) as asked:
         click.echo(asked.digest())
@@ -141,7 +137,7 @@ def digest(database: Path) -> None:
 @click.option("--times", type=click.IntRange(1, 1000), default=1, show_default=True)
 @database_option
 @json_option
-def replay(name: str, now_ms: int, times: int, database: Path, as_json: bool) -> None:
+def replay(name: str, now_ms: int, times: int, database: Address, as_json: bool) -> None:
     """Take NAME's expiry path with an explicit clock, as the replay-alarm route does."""
     with application(database) as running:
         for _ in range(times):
@@ -161,7 +157,7 @@ def replay(name: str, now_ms: int, times: int, database: Path, as_json: bool) ->
 @click.option("--to", "to_ms", type=Instant(), required=True)
 @database_option
 @json_option
-def diff(from_ms: int, to_ms: int, database: Path, as_json: bool) -> None:
+def diff(from_ms: int, to_ms: int, database: Address, as_json: bool) -> None:
     """Say what began, ended and moved between two times."""
     if to_ms < from_ms:
         raise click.UsageError("--to lies before --from")

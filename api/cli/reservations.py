@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import msgspec
@@ -24,8 +23,9 @@ from api.contract import render
 from api.questions import render_event
 from domain.names import id_of, named
 from domain.reservation import Reservation, aggregate_id, project
+from infrastructure.address import Address
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.queries import Queries, RecordedEvent
+from infrastructure.sql.queries import Queries, RecordedEvent
 
 PAGE = 1_000
 FOLLOW_SECONDS = 0.25
@@ -39,7 +39,7 @@ EVENT_HEADINGS = ("POSITION", "VERSION", "EVENT", "RECORDED", "DATA")
 @click.option("--ttl", type=int, required=True, help="Seconds to hold it, from 5 to 3600.")
 @database_option
 @json_option
-def hold(name: str, ttl: int, database: Path, as_json: bool) -> None:
+def hold(name: str, ttl: int, database: Address, as_json: bool) -> None:
     """Hold NAME from now, whatever state it is in."""
     with application(database) as running:
         _print_states([running.hold(name, ttl)], as_json)
@@ -51,7 +51,9 @@ def hold(name: str, ttl: int, database: Path, as_json: bool) -> None:
 @click.option("--version", type=click.IntRange(min=1), help="As it was after that many events.")
 @database_option
 @json_option
-def show(name: str, at_ms: int | None, version: int | None, database: Path, as_json: bool) -> None:
+def show(
+    name: str, at_ms: int | None, version: int | None, database: Address, as_json: bool
+) -> None:
     """Show the state of NAME, now or as it was."""
     if at_ms is not None and version is not None:
         raise click.UsageError("give --at or --version, not both")
@@ -70,7 +72,7 @@ def show(name: str, at_ms: int | None, version: int | None, database: Path, as_j
 @click.argument("name")
 @database_option
 @json_option
-def history(name: str, database: Path, as_json: bool) -> None:
+def history(name: str, database: Address, as_json: bool) -> None:
     """List what happened to NAME, or to the object CLASS/NAME, event by event."""
     with queries(database) as asked:
         rows = asked.events_of(id_of(name))
@@ -91,7 +93,7 @@ def list_reservations(
     prefix: str,
     due_before: int | None,
     limit: int,
-    database: Path,
+    database: Address,
     as_json: bool,
 ) -> None:
     """List reservations by name."""
@@ -110,7 +112,7 @@ def list_reservations(
 @click.option("--follow", is_flag=True, help="Go on with new ones as they are committed.")
 @database_option
 @json_option
-def events(after: int, limit: int | None, follow: bool, database: Path, as_json: bool) -> None:
+def events(after: int, limit: int | None, follow: bool, database: Address, as_json: bool) -> None:
     """Print the log, in order of position."""
     with queries(database) as asked:
         for rows in _pages(asked, after, limit, follow):

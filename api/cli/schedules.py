@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ from api.cli.common import (
 )
 from api.cli.output import print_table
 from api.schedules import Schedules
+from infrastructure.address import Address
 
 HEADINGS = ("EVENT", "NEXT RUN", "AGAIN", "RUNS", "MISSED", "ATTEMPTS", "STATE", "PAYLOAD")
 
@@ -48,7 +48,7 @@ def put(
     cron: str | None,
     zone: str,
     payload: str | None,
-    database: Path,
+    database: Address,
     as_json: bool,
 ) -> None:
     """Add the event ID to the schedule NAME, or replace it."""
@@ -69,7 +69,7 @@ def put(
 @database_option
 @json_option
 def list_events(
-    name: str, parked: bool, limit: int, after: str, database: Path, as_json: bool
+    name: str, parked: bool, limit: int, after: str, database: Address, as_json: bool
 ) -> None:
     """List the events of the schedule NAME by id."""
     with _schedules(database) as schedules:
@@ -82,7 +82,7 @@ def list_events(
 @click.argument("id")
 @database_option
 @json_option
-def show(name: str, id: str, database: Path, as_json: bool) -> None:
+def show(name: str, id: str, database: Address, as_json: bool) -> None:
     """Show the event ID of the schedule NAME."""
     with _schedules(database) as schedules:
         event = schedules.ask(name, "getEvent", id)
@@ -95,7 +95,7 @@ def show(name: str, id: str, database: Path, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("id")
 @database_option
-def cancel(name: str, id: str, database: Path) -> None:
+def cancel(name: str, id: str, database: Address) -> None:
     """Take the event ID out of the schedule NAME."""
     with _schedules(database) as schedules:
         if not schedules.ask(name, "cancelEvent", id):
@@ -107,7 +107,7 @@ def cancel(name: str, id: str, database: Path) -> None:
 @click.argument("name")
 @click.argument("id")
 @database_option
-def redrive(name: str, id: str, database: Path) -> None:
+def redrive(name: str, id: str, database: Address) -> None:
     """Give the parked event ID of the schedule NAME a fresh start."""
     with _schedules(database) as schedules:
         if not schedules.ask(name, "redriveEvent", id):
@@ -116,7 +116,7 @@ def redrive(name: str, id: str, database: Path) -> None:
 
 
 @contextmanager
-def _schedules(database: Path) -> Iterator[Schedules]:
+def _schedules(database: Address) -> Iterator[Schedules]:
     with application(database) as running:
         schedules = Schedules(running)
         try:

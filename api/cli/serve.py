@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from api.cli.common import Command, instant
+from api.cli.common import Command, Database, instant
+from infrastructure.address import Address
 from infrastructure.settings import (
     DEFAULT_DATABASE,
     DEFAULT_HOST,
@@ -33,11 +34,11 @@ SERVER_OPTIONS = (
     ),
     click.option(
         "--database",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=Database(),
         default=DEFAULT_DATABASE,
         show_default=True,
         envvar="RESERVATION_DATABASE",
-        help="SQLite file; made if it is not there.",
+        help="SQLite file, made if it is not there, or postgresql:// URL.",
     ),
     click.option(
         "--workers",
@@ -122,12 +123,16 @@ def _announce(settings: Settings) -> None:
     overview = prepared.overview
     click.echo(f"reservation-expiry {version('reservation-expiry')}")
     click.echo(f"  serving on   http://{settings.host}:{settings.port}")
-    click.echo(f"  database     {settings.database.resolve()}")
+    click.echo(f"  database     {_where(settings.database)}")
     click.echo(f"  open holds   {overview.open_holds}")
     click.echo(f"  next alarm   {instant(overview.next_alarm_at_ms) or 'none'}")
     if overview.parked:
         click.echo(f"  parked       {overview.parked} alarms need a look")
     click.echo(f"  stop with Ctrl-C; it drains for at most {SHUTDOWN_GRACE_SECONDS} s")
+
+
+def _where(address: Address) -> Address:
+    return address.resolve() if isinstance(address, Path) else address
 
 
 def _check(settings: Settings) -> None:

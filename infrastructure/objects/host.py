@@ -24,7 +24,7 @@ from infrastructure.objects.object_commands import Acquired, AcquireObject, Rele
 from infrastructure.objects.object_projections import decode_snapshot
 from infrastructure.objects.ownership import Ownership
 from infrastructure.objects.stub import Namespace
-from infrastructure.writer import Work
+from infrastructure.unit_of_work import Work
 
 MAX_CALLS = 1_000  # under way at once
 MAX_OBJECTS = 10_000  # in memory
@@ -209,7 +209,10 @@ class ObjectHost:
                 making = self._making[key] = self.loop.create_task(self._make(identity))
                 making.add_done_callback(lambda _: self._making.pop(key, None))
             made = await asyncio.shield(making)
-            made.refuse_if_dropped()  # by its own constructor's work: not to be tried for ever
+            # Handed over before we had our turn, it is to be asked for again; dropped by its
+            # own constructor's work, it is not to be tried for ever.
+            if not isinstance(made.dropped, ObjectElsewhere):
+                made.refuse_if_dropped()
 
     async def _make(self, identity: ObjectId) -> LiveObject:
         object_class = self.classes.get(identity.class_name)

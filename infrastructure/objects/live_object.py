@@ -24,7 +24,7 @@ from infrastructure.objects.object_commands import WriteObject
 from infrastructure.objects.object_projections import encode_snapshot, is_snapshot_due
 from infrastructure.objects.storage import Storage
 from infrastructure.objects.transaction import outside
-from infrastructure.writer import Work
+from infrastructure.unit_of_work import Work
 
 BLOCK_SECONDS = 30.0  # how long blockConcurrencyWhile may take; the original's limit, too
 CANCEL_SECONDS = 1.0  # how long a handler that was cancelled may take to end

@@ -17,7 +17,7 @@ from infrastructure.alarm_state import AlarmState
 from infrastructure.errors import ObjectElsewhere, VersionConflict
 from infrastructure.processes import is_gone, this_process
 from infrastructure.projections import AlarmRow, SnapshotRow
-from infrastructure.unit_of_work import UnitOfWork
+from infrastructure.unit_of_work import UnitOfWork, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,13 @@ class Acquired:
     alarm: AlarmRow | None
 
 
-class AcquireObject:
+class AcquireObject(Work):
     """Makes an object this owner's. Returns Acquired, or None if another has it.
 
     The other is asked for it, and hands it over when it can.
     """
 
     on_tables = True
-    aggregate_ids = ()
 
     def __init__(self, object_id: str, owner: str) -> None:
         self._object_id = object_id
@@ -51,15 +50,12 @@ class AcquireObject:
         return Acquired(snapshot, events, session.alarm(object_id))
 
 
-class WriteObject:
+class WriteObject(Work):
     """Appends what an object did, behind `version`.
 
     Raises ObjectElsewhere if it is no longer the owner's, VersionConflict if it has moved
     on.
     """
-
-    on_tables = False
-    aggregate_ids = ()
 
     def __init__(
         self,
@@ -87,7 +83,7 @@ class WriteObject:
             unit.after_flush(lambda: unit.session.put_snapshot(snapshot))
 
 
-class RenewOwner:
+class RenewOwner(Work):
     """Keeps an owner's objects, and its claims on alarms, its own for another `lease_ms`.
 
     Frees those of owners whose lease is long over, or whose process is seen to be gone.
@@ -96,7 +92,6 @@ class RenewOwner:
     """
 
     on_tables = True
-    aggregate_ids = ()
 
     def __init__(self, owner: str, lease_ms: int, claims: Sequence[Claim] = ()) -> None:
         self._owner = owner
@@ -124,11 +119,10 @@ class RenewOwner:
         return kept
 
 
-class ReleaseObjects:
+class ReleaseObjects(Work):
     """Lets go of objects, so that any process may have them."""
 
     on_tables = True
-    aggregate_ids = ()
 
     def __init__(self, object_ids: Sequence[str], owner: str) -> None:
         self._object_ids = object_ids
@@ -138,11 +132,10 @@ class ReleaseObjects:
         unit.session.release(self._object_ids, self._owner)
 
 
-class LeaveObjects:
+class LeaveObjects(Work):
     """Ends an owner: all its objects are free."""
 
     on_tables = True
-    aggregate_ids = ()
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -151,12 +144,9 @@ class LeaveObjects:
         unit.session.forget_owners([self._owner])
 
 
-class SlowDownAlarm:
+class SlowDownAlarm(Work):
     """The handler set a new alarm, for `next_at_ms`, and failed: counts that, and sees to
     it that doing so again and again gets slower. Returns the Attempt."""
-
-    on_tables = False
-    aggregate_ids = ()
 
     def __init__(self, claim: Claim, next_at_ms: int | None, error: Exception) -> None:
         self._claim = claim

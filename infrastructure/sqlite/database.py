@@ -9,9 +9,10 @@ import os
 import sqlite3
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from infrastructure.errors import (
     ForeignDatabase,
@@ -23,6 +24,7 @@ from infrastructure.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
 
 BUSY_TIMEOUT_MS = 5_000
 WRITER_CACHE_KIB = 16_384
@@ -82,13 +84,23 @@ class Database:
         finally:
             self.give_back(connection)
 
+    def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Every row of one statement on a lent connection."""
+        connection = self.take_reader()
+        try:
+            return connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        finally:
+            self.give_back(connection)
+
     @contextmanager
-    def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Lends a read-only connection that sees one commit, however long it is kept."""
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Reads that see one commit, however long they take."""
         with self.reader() as connection:
             connection.execute("BEGIN")
             try:
-                yield connection
+                yield Snapshot(SqliteRows(connection))
             finally:
                 connection.execute("ROLLBACK")
 
@@ -122,6 +134,27 @@ class Database:
     def _after_fork_in_child(self) -> None:
         self._forked = True
         self._idle_readers = deque()
+
+
+class SqliteRows:
+    """Reads on one connection (`sql/rows.py`)."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error) from error
+
+    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+        try:
+            cursor = self._connection.execute(statement, parameters)
+            while rows := cursor.fetchmany(PAGE_ROWS):
+                yield from rows
+        except sqlite3.Error as error:
+            raise translate(error) from error
 
 
 def _watch_forks(database: Database) -> None:

@@ -5,6 +5,8 @@ from sqlalchemy.pool import QueuePool
 
 from infrastructure.sqlite.database import Database
 
+__all__ = ["Engine", "read_engine"]
+
 
 def read_engine(database: Database) -> Engine:
     """An engine whose connections are ours: read-only, with our settings."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infrastructure.errors import (
-    DamagedLog,
     DatabaseNotWritable,
     ForeignDatabase,
     NewerSchema,
@@ -145,32 +144,6 @@ def schema_version(database: Database) -> int:
     """How far the file has been migrated. Raises ForeignDatabase or NewerSchema."""
     with database.reader() as connection:
         return _refuse_what_is_not_ours(connection, database.path, len(MIGRATIONS))
-
-
-def check_head(database: Database) -> None:
-    """Raises DamagedLog if the newest committed events are missing from the log."""
-    with database.reader() as connection:
-        head = connection.execute(
-            "SELECT position, (SELECT coalesce(max(position), 0) FROM events) FROM log_head"
-        ).fetchone()
-    if head is None:
-        raise DamagedLog(f"the log of {database.path} has lost its head. Restore a backup")
-    committed, last = head
-    if last < committed:
-        missing = (
-            f"events {last + 1} to {committed} are"
-            if committed > last + 1
-            else (f"event {committed} is")
-        )
-        raise DamagedLog(
-            f"the log of {database.path} ends at position {last}, but position {committed} was "
-            f"committed: {missing} missing. Restore a backup"
-        )
-    if last > committed:
-        raise DamagedLog(
-            f"the log of {database.path} has events up to position {last}, but only "
-            f"{committed} were committed: something else has written to it"
-        )
 
 
 def make_folder(path: Path) -> None:

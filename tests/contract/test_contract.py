@@ -52,8 +52,12 @@ RIGHT = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("contract"))
+def server(
+    store: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Server]:
+    on_postgres = store == "postgres"
+    database = request.getfixturevalue("postgres").address("contract") if on_postgres else None
+    server = Server(tmp_path_factory.mktemp("contract"), database=database)
     try:
         yield server.start()
     finally:

@@ -1,6 +1,6 @@
 """`reservation-expiry` with a fault built in: kill -9 of itself at a chosen point.
 
-Runs the product's own command line after replacing methods of the store's session in
+Runs the product's own command line after replacing methods of the stores' sessions in
 this process; workers are forked from it, so they have the fault too. The product has no
 switch for it. Four variables, read here only:
 
@@ -17,6 +17,8 @@ from pathlib import Path
 
 from api.cli import main
 from infrastructure import alarm_state
+from infrastructure.postgres.session import PostgresSession
+from infrastructure.sql.session import Session
 from infrastructure.sqlite.session import SqliteSession
 
 MOMENTS = ("before-commit", "after-commit")
@@ -36,29 +38,33 @@ class Saboteur:
         self._contents: set[str] = set()  # of the transaction under way; one writer thread
 
     def install(self) -> None:
-        begin, append = SqliteSession.begin, SqliteSession.append
-        put_alarms, commit = SqliteSession.put_alarms, SqliteSession.commit
+        for session_class in (SqliteSession, PostgresSession):
+            self._install_in(session_class)
 
-        def noted_begin(session: SqliteSession) -> None:
+    def _install_in(self, session_class: type[Session]) -> None:
+        begin, append = session_class.begin, session_class.append
+        put_alarms, commit = session_class.put_alarms, session_class.commit
+
+        def noted_begin(session: Session, **options: bool) -> None:
             self._contents.clear()
-            begin(session)
+            begin(session, **options)
 
-        def noted_append(session: SqliteSession, rows: list[tuple]) -> None:
+        def noted_append(session: Session, rows: list[tuple]) -> None:
             append(session, rows)
             self._contents.update(CONTENTS[row[3]] for row in rows if row[3] in CONTENTS)
 
-        def noted_put_alarms(session: SqliteSession, rows: list[tuple]) -> None:
+        def noted_put_alarms(session: Session, rows: list[tuple]) -> None:
             put_alarms(session, rows)
             if any(alarm_state.decode(row[2]).token for row in rows):
                 self._contents.add(CLAIM)
 
-        def fatal_commit(session: SqliteSession) -> None:
+        def fatal_commit(session: Session) -> None:
             self._strike_at("before-commit")
             commit(session)
             self._strike_at("after-commit")
 
-        SqliteSession.begin, SqliteSession.append = noted_begin, noted_append
-        SqliteSession.put_alarms, SqliteSession.commit = noted_put_alarms, fatal_commit
+        session_class.begin, session_class.append = noted_begin, noted_append
+        session_class.put_alarms, session_class.commit = noted_put_alarms, fatal_commit
 
     def _strike_at(self, moment: str) -> None:
         if moment != self._moment or self._wanted not in self._contents:

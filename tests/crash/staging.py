@@ -1,5 +1,5 @@
-"""What crash and process tests set a scene with: holds put straight into a file, a lock
-held from outside, requests left in flight, a copy of what a crash left, a command run
+"""What crash and process tests set a scene with: holds put straight into a database,
+requests left in flight, a copy of what a crash left, a command run
 to its end.
 """
 
@@ -7,32 +7,30 @@ import os
 import shutil
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from domain.reservation import aggregate_id
+from infrastructure.address import Address
 from infrastructure.application import ReservationApplication
 from infrastructure.commands import HoldReservation
 from infrastructure.startup import prepare
-from infrastructure.unit_of_work import UnitOfWork
+from infrastructure.unit_of_work import UnitOfWork, Work
 from tests.support.clock import ManualClock
-from tests.support.invariants import reading
-from tests.support.server import COMMAND, Server, free_port, wait_for
+from tests.support.database import sql
+from tests.support.server import COMMAND, Server, free_port, url_of, wait_for
 
 LAUNCHER = [sys.executable, "-m", "tests.crash.launcher"]
 END_WITHIN_SECONDS = 15
 TTL_SECONDS = 60  # of holds put into a file; what matters is when they are due
 
 
-class HoldEach:
+class HoldEach(Work):
     """Holds many reservations in one transaction, by the product's own command."""
-
-    on_tables = False
 
     def __init__(self, names: Iterable[str], ttl_seconds: int) -> None:
         self.aggregate_ids = [aggregate_id(name) for name in names]
@@ -43,15 +41,15 @@ class HoldEach:
             HoldReservation(reservation_id, self._ttl_seconds).run(unit)
 
 
-def hold_in_file(
-    path: Path, names: Iterable[str], *, due_at_ms: int, ttl_seconds: int = TTL_SECONDS
+def hold_in(
+    address: Address, names: Iterable[str], *, due_at_ms: int, ttl_seconds: int = TTL_SECONDS
 ) -> None:
     """Holds that began `ttl_seconds` before they are due, by a clock set to that time.
 
     May be called beside a running server: its next look at the alarms finds them.
     """
-    prepare(path)
-    application = ReservationApplication(path, ManualClock(due_at_ms - ttl_seconds * 1000))
+    prepare(address)
+    application = ReservationApplication(address, ManualClock(due_at_ms - ttl_seconds * 1000))
     application.start(alarms=False)
     try:
         application.writer.execute(HoldEach(names, ttl_seconds))
@@ -59,43 +57,33 @@ def hold_in_file(
         application.stop()
 
 
-@contextmanager
-def locked(path: Path, timeout: float = 10) -> Iterator[sqlite3.Connection]:
-    """Another process (this one) holds BEGIN EXCLUSIVE on the file."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=timeout)
-    try:
-        connection.execute("BEGIN EXCLUSIVE")
-        yield connection
-        connection.execute("ROLLBACK")
-    finally:
-        connection.close()
-
-
-def copy_of(path: Path, folder: Path) -> Path:
-    """The file and its write-ahead log as they lie there.
+def copy_of(address: Address, folder: Path) -> Address:
+    """A file and its write-ahead log as they lie there; a server's database is itself.
 
     Looking at the copy leaves the original's recovery to whoever opens it next.
     """
+    if not isinstance(address, Path):
+        return address
     folder.mkdir()
     for suffix in ("", "-wal"):
-        source = path.with_name(path.name + suffix)
+        source = address.with_name(address.name + suffix)
         if source.exists():
             shutil.copy(source, folder / source.name)
-    return folder / path.name
+    return folder / address.name
 
 
 def run_serve(
-    database: Path, *options: str, port: int | None = None
+    database: Address, *options: str, port: int | None = None
 ) -> subprocess.CompletedProcess[str]:
     """`reservation-expiry serve`, run to its end.
 
     Made for what must end at once; one that serves instead is killed and fails the test.
     """
-    where = ["--database", str(database), "--port", str(port or free_port())]
-    command = [*COMMAND, "serve", *where, *options]
+    command = [*COMMAND, "serve", "--port", str(port or free_port()), *options]
+    env = {**os.environ, "RESERVATION_DATABASE": url_of(database)}
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=env
     ) as process:
         try:
             out, err = process.communicate(timeout=END_WITHIN_SECONDS)
@@ -132,15 +120,13 @@ def read_status(flight: socket.socket) -> int | None:
     return int(answer.split()[1]) if answer else None
 
 
-def expired_count(path: Path) -> int:
-    with reading(path) as connection:
-        return connection.execute(
-            "SELECT count(*) FROM events WHERE topic = 'reservation.Expired'"
-        ).fetchone()[0]
+def expired_count(address: Address) -> int:
+    ((count,),) = sql(address, "SELECT count(*) FROM events WHERE topic = 'reservation.Expired'")
+    return count
 
 
-def wait_for_expired(path: Path, count: int, within_seconds: float) -> None:
-    wait_for(lambda: expired_count(path) >= count, within_seconds, 0.05)
+def wait_for_expired(address: Address, count: int, within_seconds: float) -> None:
+    wait_for(lambda: expired_count(address) >= count, within_seconds, 0.05)
 
 
 def now_ms() -> int:

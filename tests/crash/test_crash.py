@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import socket
-import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -21,37 +20,39 @@ from pathlib import Path
 import pytest
 
 from infrastructure import alarm_state
+from infrastructure.address import Address, PostgresAddress
 from infrastructure.alarm_handler import LEASE_MS
 from infrastructure.alarm_state import AlarmState
 from infrastructure.settings import SHUTDOWN_GRACE_SECONDS
 from tests.crash.staging import (
     LAUNCHER,
     copy_of,
-    hold_in_file,
+    hold_in,
     hold_request,
     is_running,
-    locked,
     now_ms,
     read_status,
     run_serve,
     send_hold,
     wait_for_expired,
 )
+from tests.support.database import CannotLock, locked, sql
 from tests.support.invariants import Log, alarms, check_invariants
 from tests.support.server import Answer, Server, wait_for
 
 pytestmark = pytest.mark.real_time
 
 ITS_CONNECTIONS_END_WITHIN_SECONDS = 0.5  # those that a killed worker had, or had queued
+SERVERS_AT_ONCE = 6
 CRASH_SECONDS = 15  # for a fault to strike, on a busy machine
 HELD = ["Held", "AlarmScheduled"]
 HELD_AND_EXPIRED = [*HELD, "Expired"]
 
 
 def test_f1_a_hold_that_fell_due_while_nothing_ran_expires_within_a_second_of_the_start(
-    make_server,
+    make_server_on_either,
 ):
-    server = make_server("--workers", "2").start()
+    server = make_server_on_either("--workers", "2").start()
     due_at_ms = server.hold("short", 5)["expiresAt"]
     long = server.hold("long", 3600)
     time.sleep(1)
@@ -117,14 +118,23 @@ class Background:
 
 
 @pytest.fixture(scope="module")
-def background(tmp_path_factory: pytest.TempPathFactory) -> Background:
+def background(
+    store: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Background:
     def folder() -> Path:
         return tmp_path_factory.mktemp("background")
 
-    with ThreadPoolExecutor(len(FAULTS) + 1) as pool:
+    def database(folder: Path) -> Address:
+        if store == "sqlite":
+            return folder / "reservations.db"
+        return request.getfixturevalue("postgres").address(folder.name)
+
+    places = [(place, database(place)) for place in [folder() for _ in FAULTS]]
+    with ThreadPoolExecutor(SERVERS_AT_ONCE) as pool:
+        crashes = zip(FAULTS, places, strict=True)
+        orphan = pool.submit(orphan_a_worker_with_a_stalled_request, folder())
         return Background(
-            {fault: pool.submit(crash, fault, folder()) for fault in FAULTS},
-            pool.submit(orphan_a_worker_with_a_stalled_request, folder()),
+            {fault: pool.submit(crash, fault, *place) for fault, place in crashes}, orphan
         )
 
 
@@ -133,7 +143,7 @@ def crash_of(background: Background) -> Callable[[Fault], Crash]:
     return lambda fault: background.crashes[fault].result()
 
 
-def crash(fault: Fault, folder: Path) -> Crash:
+def crash(fault: Fault, folder: Path, database: Address) -> Crash:
     """Runs into the fault, starts again if need be, and waits until the hold has expired."""
     marker = folder / "strikes"
     marker.touch()
@@ -143,7 +153,7 @@ def crash(fault: Fault, folder: Path) -> Crash:
         "CRASH_TIMES": str(fault.times),
         "CRASH_MARKER": str(marker),
     }
-    server = Server(folder, command=LAUNCHER, env=env)
+    server = Server(folder, command=LAUNCHER, env=env, database=database)
     answer = None
     try:
         if fault.point in HOLDS:
@@ -151,7 +161,7 @@ def crash(fault: Fault, folder: Path) -> Crash:
             with suppress(OSError):
                 answer = server.post("/reservations/one", {"ttlSeconds": 5})
         else:
-            hold_in_file(server.database, ["one"], due_at_ms=now_ms())
+            hold_in(server.database, ["one"], due_at_ms=now_ms())
             server.start(wait=False)
         wait_for(lambda: marker.stat().st_size == fault.times, CRASH_SECONDS)
         if fault.victim == "server":
@@ -213,12 +223,16 @@ def test_f2_an_alarm_that_kills_its_worker_twice_is_retried_and_the_server_stays
 
 
 @pytest.mark.parametrize("sabotage", ["DELETE FROM alarms", "DROP TABLE alarms"])
-def test_f3_lost_alarms_are_rebuilt_from_the_log_before_anything_is_served(make_server, sabotage):
+def test_f3_lost_alarms_are_rebuilt_from_the_log_before_anything_is_served(
+    make_server_on_either, sabotage
+):
     names = [f"seat-{number}" for number in range(20)]
-    server = make_server()
-    hold_in_file(server.database, names, due_at_ms=now_ms() + 2_000)
-    hold_in_file(server.database, ["long"], due_at_ms=now_ms() + 3_600_000)
-    spoil(server.database, sabotage)
+    server = make_server_on_either()
+    hold_in(server.database, names, due_at_ms=now_ms() + 2_000)
+    hold_in(server.database, ["long"], due_at_ms=now_ms() + 3_600_000)
+    if isinstance(server.database, PostgresAddress) and sabotage.startswith("DROP"):
+        pytest.skip("a table that somebody has dropped from a server is a backup's to restore")
+    sql(server.database, sabotage)
 
     server.start()
 
@@ -297,7 +311,7 @@ def test_f22_a_full_disk_refuses_holds_and_alarms_whole_and_service_resumes(disk
     held = ["before"]
     server.hold("before", 3600)
     due_at_ms = now_ms() + 2_000
-    hold_in_file(server.database, due, due_at_ms=due_at_ms)
+    hold_in(server.database, due, due_at_ms=due_at_ms)
 
     disk.fill(server)
     refused = {}
@@ -342,8 +356,10 @@ def test_f22_on_a_full_disk_readyz_says_so_until_there_is_room(disk, make_server
     wait_for(lambda: server.get("/readyz").status == 200, 3)
 
 
-def test_f24_a_stop_with_200_requests_in_flight_keeps_every_hold_it_answered_for(make_server):
-    server = make_server().start()
+def test_f24_a_stop_with_200_requests_in_flight_keeps_every_hold_it_answered_for(
+    make_server_on_either,
+):
+    server = make_server_on_either().start()
     names = [f"flight-{number}" for number in range(200)]
     with locked(server.database):  # so that none can be answered before the signal
         flights = {name: send_hold(server, name) for name in names}
@@ -365,8 +381,8 @@ def test_f24_a_stop_with_200_requests_in_flight_keeps_every_hold_it_answered_for
         server.get("/healthz")
 
 
-def test_f32_when_one_worker_is_killed_the_other_serves_on_and_it_comes_back(make_server):
-    server = make_server("--workers", "2").start()
+def test_f32_when_one_worker_is_killed_the_other_serves_on_and_it_comes_back(make_server_on_either):
+    server = make_server_on_either("--workers", "2").start()
     first, second = server.worker_pids()
 
     os.kill(first, signal.SIGKILL)
@@ -381,7 +397,7 @@ def test_f32_when_one_worker_is_killed_the_other_serves_on_and_it_comes_back(mak
     assert second in pids
 
     # The newcomer does its work: it answers and expires with nobody beside it.
-    hold_in_file(server.database, ["due"], due_at_ms=now_ms() + 500)
+    hold_in(server.database, ["due"], due_at_ms=now_ms() + 500)
     with paused(second, server.database):
         wait_for(lambda: hold_at_once(server, "later"), 10)
         wait_for_expired(server.database, 1, 10)
@@ -390,8 +406,8 @@ def test_f32_when_one_worker_is_killed_the_other_serves_on_and_it_comes_back(mak
     check_invariants(server.database)
 
 
-def test_f32_when_the_parent_is_killed_no_worker_serves_after_two_seconds(make_server):
-    server = make_server("--workers", "2").start()
+def test_f32_when_the_parent_is_killed_no_worker_serves_after_two_seconds(make_server_on_either):
+    server = make_server_on_either("--workers", "2").start()
     server.hold("seat-1", 3600)
     workers = server.worker_pids()
     idle = http.client.HTTPConnection("127.0.0.1", server.port)  # a kept connection, too
@@ -456,17 +472,11 @@ def is_expired(state: dict) -> dict | None:
     return state if state["status"] == "expired" else None
 
 
-def spoil(path: Path, statement: str) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(statement)
-    connection.close()
-
-
 @contextmanager
-def paused(pid: int, path: Path) -> Iterator[None]:
-    """Stops the process where it stands, but not where it holds the file's lock."""
+def paused(pid: int, address: Address) -> Iterator[None]:
+    """Stops the process where it stands, but not where it holds the log's lock."""
     os.kill(pid, signal.SIGSTOP)
-    while not can_lock(path):
+    while not can_lock(address):
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.01)
         os.kill(pid, signal.SIGSTOP)
@@ -476,11 +486,11 @@ def paused(pid: int, path: Path) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def can_lock(path: Path) -> bool:
+def can_lock(address: Address) -> bool:
     try:
-        with locked(path, timeout=0.2):
+        with locked(address, timeout=0.2):
             return True
-    except sqlite3.OperationalError:
+    except CannotLock:
         return False
 
 

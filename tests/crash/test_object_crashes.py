@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +13,11 @@ from typing import Any
 import pytest
 
 from infrastructure import alarm_state
+from infrastructure.address import Address
 from infrastructure.alarm_state import AlarmState
-from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.database import Database
-from infrastructure.verify import verify
+from tests.conftest import MakeServer
+from tests.support.database import sql
+from tests.support.logs import verified
 from tests.support.server import Server, wait_for
 
 SLEEPER = Path(__file__).parents[1] / "support" / "sleeper.py"
@@ -27,18 +27,12 @@ pytestmark = pytest.mark.real_time
 
 
 @pytest.fixture(params=[1, 3], ids=["one process", "three processes"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    served = Server(tmp_path, "--workers", str(request.param), serves=("worker", str(SLEEPER)))
-    served.start()
-    try:
-        yield served
-        assert served.stop() == 0, served
-        database = Database(served.database)
-        report = verify(database, EventMapper())
-        database.close()
-        assert report.differences == []
-    finally:
-        served.ensure_gone()
+def server(request: pytest.FixtureRequest, make_server_on_either: MakeServer) -> Iterator[Server]:
+    workers = ("--workers", str(request.param))
+    served = make_server_on_either(*workers, serves=("worker", str(SLEEPER))).start()
+    yield served
+    assert served.stop() == 0, served
+    assert verified(served.database).differences == []
 
 
 def state(server: Server, name: str) -> Any:
@@ -49,10 +43,7 @@ def state(server: Server, name: str) -> Any:
 def has_begun(server: Server) -> bool:
     """Whether an alarm has. From the log: a process that does not have the object would wait
     for the handler to end before it answered."""
-    with sqlite3.connect(server.database) as connection:
-        return connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM events WHERE CAST(state AS TEXT) LIKE '%\"runs\"%')"
-        ).fetchone()[0]
+    return any(b'"runs"' in state for (state,) in sql(server.database, "SELECT state FROM events"))
 
 
 def post(server: Server, path: str) -> Any:
@@ -120,8 +111,10 @@ def test_a_killed_process_is_replaced_and_its_objects_go_on(server: Server) -> N
     wait_for(all_answer, 6 * LEASE_SECONDS)
 
 
-def test_sigterm_gives_back_what_does_not_end_and_answers_who_waits(tmp_path: Path) -> None:
-    server = Server(tmp_path, serves=("worker", str(SLEEPER))).start()
+def test_sigterm_gives_back_what_does_not_end_and_answers_who_waits(
+    make_server_on_either: MakeServer,
+) -> None:
+    server = make_server_on_either(serves=("worker", str(SLEEPER))).start()
     try:
         post(server, "/foo?in=0&slow=60000")
         wait_for(lambda: state(server, "foo").get("runs"), 10)
@@ -134,9 +127,8 @@ def test_sigterm_gives_back_what_does_not_end_and_answers_who_waits(tmp_path: Pa
         assert server.stop() == 0, server
         waiting.join(10)
         assert answers == [503]
-        with sqlite3.connect(server.database) as connection:
-            ((job_state,),) = connection.execute("SELECT job_state FROM alarms")
-            assert connection.execute("SELECT count(*) FROM owners").fetchone() == (0,)
+        ((job_state,),) = sql(server.database, "SELECT job_state FROM alarms")
+        assert sql(server.database, "SELECT count(*) FROM owners") == [(0,)]
         found = alarm_state.decode(job_state)
         assert found == AlarmState(found.scheduled_time)  # no attempt counted, no token
     finally:
@@ -158,11 +150,11 @@ def test_a_request_whose_client_went_away_in_its_body_is_not_run(tmp_path: Path)
 
 
 def test_kill_in_the_middle_of_a_pass_loses_no_event_and_repeats_no_finished_one(
-    tmp_path: Path,
+    tmp_path: Path, make_server_on_either: MakeServer
 ) -> None:
     file = tmp_path / "agenda.py"
     file.write_text(AGENDA)
-    server = Server(tmp_path, serves=("worker", str(file))).start()
+    server = make_server_on_either(serves=("worker", str(file))).start()
     try:
         server.post("/", None)
         log = tmp_path / "ran.txt"
@@ -205,11 +197,8 @@ class Agenda(EventSchedule):
 """
 
 
-def topics_of_finished(database: Path) -> list[str]:
+def topics_of_finished(database: Address) -> list[str]:
     """The events that the log says were run to a good end: deleted from the schedule."""
-    with sqlite3.connect(database) as connection:
-        states = connection.execute(
-            "SELECT state FROM events WHERE topic = 'object.StorageWritten'"
-        ).fetchall()
+    states = sql(database, "SELECT state FROM events WHERE topic = 'object.StorageWritten'")
     deleted = [key for (state,) in states for key in json.loads(state).get("deletes", [])]
     return [key.removeprefix("event:") for key in deleted if key.startswith("event:")]

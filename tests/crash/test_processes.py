@@ -21,17 +21,18 @@ from pathlib import Path
 
 import pytest
 
+from infrastructure.address import PostgresAddress
 from infrastructure.startup import prepare
 from tests.crash.staging import (
     expired_count,
-    hold_in_file,
-    locked,
+    hold_in,
     now_ms,
     read_answer,
     run_serve,
     send_hold,
     wait_for_expired,
 )
+from tests.support.database import locked, sql
 from tests.support.invariants import alarms, check_invariants
 from tests.support.server import Answer, Server, free_port, wait_for
 
@@ -43,8 +44,8 @@ NEWER_SCHEMA = 99
 MEMORY_GROWTH_LIMIT_KIB = 50 * 1024
 
 
-def test_f7_four_processes_on_one_file_expire_1000_holds_once_each(make_server):
-    servers = [make_server("--workers", "2") for _ in range(2)]
+def test_f7_four_processes_on_one_database_expire_1000_holds_once_each(make_server_on_either):
+    servers = [make_server_on_either("--workers", "2") for _ in range(2)]
     for server in servers:
         server.start()
     workers = [server.worker_pids() for server in servers]
@@ -68,12 +69,14 @@ def test_f7_four_processes_on_one_file_expire_1000_holds_once_each(make_server):
     assert {line["reservationId"] for line in lines} == set(names)
 
 
-def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_nothing(make_server):
+def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_nothing(
+    make_server_on_either,
+):
     due = [f"due-{number}" for number in range(50)]
     holds = [f"hold-{number}" for number in range(MORE_THAN_THERE_ARE_THREADS)]
-    server = make_server().start()
+    server = make_server_on_either().start()
     workers = server.worker_pids()
-    hold_in_file(server.database, due, due_at_ms=now_ms() + 1_500)
+    hold_in(server.database, due, due_at_ms=now_ms() + 1_500)
     readiness: list[tuple[float, int]] = []  # (seconds since the lock, status)
     waits: list[float] = []
 
@@ -101,7 +104,8 @@ def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_noth
         if b" 503 " in answer[:20] and b"retry-after: " in answer
     }
     assert kept | told_to_come_back == set(holds)
-    assert kept
+    # The database server's lock timeout, unlike SQLite's, ends twice within the 8 s.
+    assert kept or isinstance(server.database, PostgresAddress)
     assert told_to_come_back
     wait_for(lambda: server.get("/readyz").status == 200, 3)
     log = check_invariants(server.database)
@@ -111,13 +115,13 @@ def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_noth
 
 
 def test_f17_ten_thousand_holds_due_in_one_second_expire_in_flat_memory_beside_requests(
-    make_server,
+    make_server_on_either,
 ):
     names = [f"mass-{number}" for number in range(10_000)]
-    server = make_server().start()
+    server = make_server_on_either().start()
     (worker,) = server.worker_pids()
     server.hold("warm-up", 3600)
-    hold_in_file(server.database, names, due_at_ms=now_ms() + 3_000)
+    hold_in(server.database, names, due_at_ms=now_ms() + 3_000)
     before_kib = peak_kib = resident_kib(worker)
 
     with in_the_background(lambda: use(server)) as statuses:
@@ -137,19 +141,17 @@ def test_f17_ten_thousand_holds_due_in_one_second_expire_in_flat_memory_beside_r
     assert all(log.topics(name) == HELD_AND_EXPIRED for name in names)
 
 
-def test_f7_and_f10_an_alarm_delivered_again_or_early_expires_nothing(make_server):
-    server = make_server().start()
-    hold_in_file(server.database, ["ended"], due_at_ms=now_ms() - 1_000)
-    hold_in_file(server.database, ["open"], due_at_ms=now_ms() + 3_600_000)
+def test_f7_and_f10_an_alarm_delivered_again_or_early_expires_nothing(make_server_on_either):
+    server = make_server_on_either().start()
+    hold_in(server.database, ["ended"], due_at_ms=now_ms() - 1_000)
+    hold_in(server.database, ["open"], due_at_ms=now_ms() + 3_600_000)
     wait_for_expired(server.database, 1, 10)
     early = alarms(server.database)["open"]
 
     # A stray row for a hold that has ended; and the open hold's alarm, an hour too soon.
-    alter(
-        server.database,
-        "INSERT INTO alarms SELECT 'reservation/ended', 1, job_state FROM alarms;"
-        "UPDATE alarms SET next_run_time = 1",
-    )
+    stray = "INSERT INTO alarms SELECT 'reservation/ended', 1, job_state FROM alarms"
+    sql(server.database, stray)
+    sql(server.database, "UPDATE alarms SET next_run_time = 1")
 
     wait_for(lambda: Counter(line["outcome"] for line in server.alarm_lines())["rejected"] == 2, 10)
     log = check_invariants(server.database)
@@ -200,7 +202,7 @@ def a_newer_schema(folder: Path) -> Path:
 
 def a_log_without_its_end(folder: Path) -> Path:
     path = folder / "damaged.db"
-    hold_in_file(path, ["seat-1", "seat-2"], due_at_ms=now_ms() + 60_000)
+    hold_in(path, ["seat-1", "seat-2"], due_at_ms=now_ms() + 60_000)
     alter(path, "DELETE FROM events WHERE position > 2")
     return path
 
@@ -259,7 +261,7 @@ def test_check_says_that_a_database_will_be_made_and_makes_none(tmp_path):
 
 def test_check_says_that_a_good_database_is_ready_and_changes_nothing(tmp_path):
     path = tmp_path / "reservations.db"
-    hold_in_file(path, ["overdue"], due_at_ms=now_ms() - 1_000)
+    hold_in(path, ["overdue"], due_at_ms=now_ms() - 1_000)
     before = contents(tmp_path)
     port = free_port()
 
@@ -273,7 +275,7 @@ def test_check_says_that_a_good_database_is_ready_and_changes_nothing(tmp_path):
 
 def test_check_says_that_lost_alarms_will_be_rebuilt_and_rebuilds_none(tmp_path):
     path = tmp_path / "reservations.db"
-    hold_in_file(path, ["overdue"], due_at_ms=now_ms() - 1_000)
+    hold_in(path, ["overdue"], due_at_ms=now_ms() - 1_000)
     alter(path, "DELETE FROM alarms")
     before = contents(tmp_path)
 

@@ -27,8 +27,14 @@ FORBIDDEN_ROOMS = {
 }
 ONLY_IN = {
     "apscheduler": ("infrastructure/alarm_clock.py",),
-    "sqlalchemy": ("infrastructure/alarm_clock.py", "infrastructure/sqlite/"),
+    "sqlalchemy": (
+        "infrastructure/alarm_clock.py",
+        "infrastructure/sqlite/engine.py",
+        "infrastructure/postgres/engine.py",
+    ),
     "sqlite3": ("infrastructure/sqlite/",),
+    "psycopg": ("infrastructure/postgres/",),
+    "psycopg_pool": ("infrastructure/postgres/",),
     "flask": ("api/",),
     "click": ("api/",),
     "granian": ("api/",),
@@ -188,7 +194,7 @@ BAD = {
         [
             "api/x.py:1: sqlite3 is for infrastructure/sqlite/ only",
             "api/x.py:2: sqlalchemy is for infrastructure/alarm_clock.py and "
-            "infrastructure/sqlite/ only",
+            "infrastructure/sqlite/engine.py and infrastructure/postgres/engine.py only",
         ],
     ),
     "HTTP in the store": (

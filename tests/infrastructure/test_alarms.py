@@ -1,11 +1,8 @@
 """Alarms on a clock that a test moves: claimed, settled, retried, parked, driven again."""
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from domain.alarm import MAX_ATTEMPTS, retry_delay_ms
 from domain.reservation import expire
 from infrastructure import alarm_commands, alarm_handler, alarm_state
+from infrastructure.address import Address
 from infrastructure.alarm_commands import Claim, SettleAlarms
 from infrastructure.alarm_handler import LEASE_MS
 from infrastructure.alarm_log import AlarmLog
@@ -21,10 +19,11 @@ from infrastructure.application import ReservationApplication
 from infrastructure.commands import HoldReservation
 from infrastructure.errors import StoreFull, StoreUnavailable
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.session import SqliteSession
+from infrastructure.sql.session import Session
+from infrastructure.store import open_store
 from infrastructure.unit_of_work import UnitOfWork
 from tests.support.clock import ManualClock
+from tests.support.database import have_little_patience, locked, sql
 from tests.support.invariants import check_invariants
 
 T = 1_800_000_000_000
@@ -35,11 +34,12 @@ SEAT = "reservation/seat-1"
 class Alarms:
     """An application whose alarms are run by hand, and what can be seen of them."""
 
-    def __init__(self, path: Path, clock: ManualClock, stream: BytesIO | None = None) -> None:
-        self.path = path
+    def __init__(self, address: Address, clock: ManualClock, stream: BytesIO | None = None) -> None:
+        self.address = address
         self.clock = clock
         self.stream = stream or BytesIO()
-        self.application = ReservationApplication(path, clock, AlarmLog(self.stream))
+        self.application = ReservationApplication(address, clock, AlarmLog(self.stream))
+        self.session_class = type(open_store(address).session())
         self.handler = self.application.alarm_handler
 
     def hold(self, *names: str) -> None:
@@ -72,8 +72,7 @@ class Alarms:
 
     def sql(self, statement: str, *values: Any) -> list[tuple]:
         """Runs it behind the product's back."""
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            return connection.execute(statement, values).fetchall()
+        return sql(self.address, statement, *values)
 
     def spoil(self) -> Callable[[], object]:
         """Makes an event of seat-1's hold undecodable. What repairs it again."""
@@ -87,8 +86,8 @@ class Alarms:
 
 
 @pytest.fixture
-def alarms(database_path: Path, clock: ManualClock) -> Iterator[Alarms]:
-    alarms = Alarms(database_path, clock)
+def alarms(address: Address, clock: ManualClock) -> Iterator[Alarms]:
+    alarms = Alarms(address, clock)
     alarms.application.start(alarms=False)
     yield alarms
     alarms.application.stop()
@@ -106,7 +105,7 @@ def test_a_due_alarm_expires_its_hold_and_is_gone(alarms: Alarms, late_ms: int) 
     assert (state.status, state.expired_at_ms) == ("expired", DUE + late_ms)
     assert alarms.row() is None
     assert alarms.run(at=DUE + late_ms) == []
-    check_invariants(alarms.path)
+    check_invariants(alarms.address)
 
 
 def test_an_alarm_of_what_was_never_held_is_rejected_and_its_row_deleted(alarms: Alarms) -> None:
@@ -124,7 +123,7 @@ def test_an_alarm_of_what_has_ended_is_rejected_and_its_row_deleted(alarms: Alar
     stale = alarm_state.encode(AlarmState(DUE))
     alarms.sql("INSERT INTO alarms VALUES (?, ?, ?)", SEAT, DUE / 1000, stale)
     assert alarms.run(at=DUE) == ["rejected"]
-    log = check_invariants(alarms.path)
+    log = check_invariants(alarms.address)
     assert log.states["seat-1"].expiration_count == 1
 
 
@@ -149,7 +148,7 @@ def test_an_alarm_that_is_settled_twice_takes_effect_once(alarms: Alarms) -> Non
     alarms.handler.settle(claims)
     alarms.handler.settle(claims)
     assert [line["outcome"] for line in alarms.lines()] == ["ok", "rejected"]
-    assert check_invariants(alarms.path).counts()["Expired"] == 1
+    assert check_invariants(alarms.address).counts()["Expired"] == 1
 
 
 def test_a_batch_takes_no_more_than_its_limit_the_earliest_first(
@@ -175,7 +174,7 @@ def test_a_new_hold_before_the_settlement_stays_held_with_its_own_alarm(alarms: 
     assert alarms.lines()[0]["outcome"] == "rejected"
     assert alarms.status() == "held"
     assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
-    check_invariants(alarms.path)
+    check_invariants(alarms.address)
 
 
 def test_a_new_hold_after_the_settlement_stays_held_with_its_own_alarm(alarms: Alarms) -> None:
@@ -183,7 +182,7 @@ def test_a_new_hold_after_the_settlement_stays_held_with_its_own_alarm(alarms: A
     assert alarms.run(at=DUE) == ["ok"]
     alarms.hold("seat-1")
     assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
-    assert check_invariants(alarms.path).counts()["Expired"] == 1
+    assert check_invariants(alarms.address).counts()["Expired"] == 1
 
 
 @pytest.mark.parametrize(("order", "expired"), [("hold first", 0), ("alarm first", 1)])
@@ -197,12 +196,12 @@ def test_a_new_hold_in_the_very_transaction_of_the_settlement_stays_held(
     in_one_transaction(alarms, works)
     assert alarms.status() == "held"
     assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
-    assert check_invariants(alarms.path).counts()["Expired"] == expired
+    assert check_invariants(alarms.address).counts()["Expired"] == expired
     assert alarms.run(at=DUE + 5_000) == ["ok"]
 
 
 def in_one_transaction(alarms: Alarms, works: list) -> None:
-    session = SqliteSession(Database(alarms.path))
+    session = open_store(alarms.address).session()
     session.begin()
     unit = UnitOfWork(session, EventMapper(), alarms.clock.now_ms())
     for work in works:
@@ -223,29 +222,40 @@ UNREADABLE = {
     "too much": b'{"v":1,"scheduled_time":1800000005000,"color":"red"}',
     "a time that is text": b'{"v":1,"scheduled_time":"1800000005000"}',
     "a list": b"[1]",
-    "text": "garbage",
-    "an integer": 7,
-    "a fraction": 7.5,
 }
+OF_ANOTHER_TYPE = {"text": "garbage", "an integer": 7, "a fraction": 7.5}
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_an_alarm_that_cannot_be_read_is_parked_listed_counted_and_driven_again(
     kind: str, alarms: Alarms
 ) -> None:
+    is_parked_and_driven_again(alarms, UNREADABLE[kind])
+
+
+@pytest.mark.usefixtures("database_path")  # in a SQLite column there may be anything
+@pytest.mark.parametrize("kind", OF_ANOTHER_TYPE)
+def test_an_alarm_of_another_type_is_parked_listed_counted_and_driven_again(
+    kind: str, alarms: Alarms
+) -> None:
+    is_parked_and_driven_again(alarms, OF_ANOTHER_TYPE[kind])
+
+
+def is_parked_and_driven_again(alarms: Alarms, state: object) -> None:
     alarms.hold("seat-1", "seat-2")
-    alarms.sql("UPDATE alarms SET job_state = ? WHERE id = ?", UNREADABLE[kind], SEAT)
+    alarms.sql("UPDATE alarms SET job_state = ? WHERE id = ?", state, SEAT)
     assert alarms.run(at=DUE) == ["ok"]  # seat-2, which is not in its way
     assert alarms.handler.counts["parked"] == 1
     assert alarms.application.queries.parked(10) == [SEAT]
     assert alarms.application.readiness().parked == 1
-    assert alarms.sql("SELECT * FROM alarms") == [(SEAT, None, UNREADABLE[kind])]
+    assert alarms.sql("SELECT * FROM alarms") == [(SEAT, None, state)]
     assert alarms.run(at=DUE + 3_600_000) == []
     assert alarms.application.redrive("seat-1")
     assert alarms.run() == ["ok"]
-    check_invariants(alarms.path)
+    check_invariants(alarms.address)
 
 
+@pytest.mark.usefixtures("database_path")
 def test_an_alarm_whose_state_is_text_that_is_not_utf8_is_parked_too(alarms: Alarms) -> None:
     alarms.hold("seat-1", "seat-2")
     alarms.sql("UPDATE alarms SET job_state = CAST(x'ff00' AS TEXT) WHERE id = ?", SEAT)
@@ -253,6 +263,7 @@ def test_an_alarm_whose_state_is_text_that_is_not_utf8_is_parked_too(alarms: Ala
     assert alarms.application.queries.parked(10) == [SEAT]
 
 
+@pytest.mark.usefixtures("database_path")
 def test_a_state_that_somebody_stored_as_text_is_still_a_state(alarms: Alarms) -> None:
     alarms.hold("seat-1")
     alarms.sql("UPDATE alarms SET job_state = CAST(job_state AS TEXT)")
@@ -280,7 +291,7 @@ def test_a_failing_alarm_is_tried_seven_times_later_and_later_then_parked(alarms
     repair()
     assert alarms.application.redrive("seat-1")
     assert alarms.run() == ["ok"]
-    check_invariants(alarms.path)
+    check_invariants(alarms.address)
 
 
 def test_a_parked_alarm_that_is_driven_again_before_the_repair_starts_anew(alarms: Alarms) -> None:
@@ -343,9 +354,9 @@ def test_a_log_that_contradicts_the_settlement_is_a_failure_of_its_own_alarm_onl
 ) -> None:
     alarms.hold("seat-1", "seat-2")
     alarms.sql("INSERT INTO events VALUES (99, ?, 3, 't', x'', 0, x'')", SEAT)
-    tails = SqliteSession.tails
+    tails = alarms.session_class.tails
     monkeypatch.setattr(
-        SqliteSession, "tails", lambda *args: [row for row in tails(*args) if row[1] < 3]
+        alarms.session_class, "tails", lambda *args: [row for row in tails(*args) if row[1] < 3]
     )
     assert alarms.run(at=DUE) == ["retry", "ok"]
     assert alarms.lines()[0]["error"].startswith("VersionConflict: ")
@@ -357,11 +368,10 @@ def test_a_log_that_contradicts_the_settlement_is_a_failure_of_its_own_alarm_onl
 def test_a_locked_database_uses_up_no_attempt(
     alarms: Alarms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.sqlite.session.BUSY_TIMEOUT_MS", 0)
+    have_little_patience(monkeypatch)
     alarms.hold("seat-1")
     claims = alarms.claim(at=DUE)
-    with closing(sqlite3.connect(alarms.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with locked(alarms.address):
         alarms.handler.settle(claims)
     assert alarms.lines() == []
     assert alarms.run() == ["ok"]
@@ -375,14 +385,15 @@ def test_a_lost_database_uses_up_no_attempt(
     alarms: Alarms, monkeypatch: pytest.MonkeyPatch, error_class: type[Exception], times: int
 ) -> None:
     alarms.hold("seat-1")
-    claims, commit, failures = alarms.claim(at=DUE), SqliteSession.commit, [error_class()] * times
+    claims, failures = alarms.claim(at=DUE), [error_class()] * times
+    commit = alarms.session_class.commit
 
-    def failing_commit(session: SqliteSession) -> None:
+    def failing_commit(session: Session) -> None:
         if failures:
             raise failures.pop()
         commit(session)
 
-    monkeypatch.setattr(SqliteSession, "commit", failing_commit)
+    monkeypatch.setattr(alarms.session_class, "commit", failing_commit)
     alarms.handler.settle(claims)
     assert alarms.run() == ["ok"]
     assert alarms.lines()[0]["retryCount"] == 0
@@ -485,9 +496,9 @@ def test_an_outlived_claim_that_is_released_does_not_move_the_newer(
     alarms: Alarms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, row = outlived(alarms)
-    commit, failures = SqliteSession.commit, [StoreFull()]
+    commit, failures = alarms.session_class.commit, [StoreFull()]
     monkeypatch.setattr(
-        SqliteSession, "commit", lambda s: raise_(failures.pop()) if failures else commit(s)
+        alarms.session_class, "commit", lambda s: raise_(failures.pop()) if failures else commit(s)
     )
     alarms.handler.settle([old])
     assert alarms.row() == row
@@ -501,7 +512,7 @@ def test_an_outlived_claim_may_still_end_its_hold_and_the_newer_finds_it_ended(
     alarms.handler.settle([old])
     alarms.handler.settle([newer])
     assert [line["outcome"] for line in alarms.lines()] == ["ok", "rejected"]
-    assert check_invariants(alarms.path).counts()["Expired"] == 1
+    assert check_invariants(alarms.address).counts()["Expired"] == 1
 
 
 def raise_(error: Exception) -> None:
@@ -543,13 +554,13 @@ def test_every_attempt_is_one_line_with_all_its_fields(alarms: Alarms) -> None:
 
 
 def test_a_reader_of_the_log_that_went_away_costs_lines_and_no_alarm(
-    database_path: Path, clock: ManualClock
+    address: Address, clock: ManualClock
 ) -> None:
     class Broken(BytesIO):
         def write(self, lines: bytes) -> int:
             raise BrokenPipeError
 
-    alarms = Alarms(database_path, clock, Broken())
+    alarms = Alarms(address, clock, Broken())
     alarms.application.start(alarms=False)
     alarms.hold("seat-1")
     alarms.run(at=DUE)

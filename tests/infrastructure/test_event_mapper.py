@@ -27,8 +27,8 @@ from infrastructure.checksum import GENESIS, chain
 from infrastructure.errors import StoreError, UndecodableEvent, UnknownTopic
 from infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
 from infrastructure.rebuild import rebuild
+from infrastructure.sql.queries import Queries
 from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.queries import Queries
 from infrastructure.sqlite.session import SqliteSession
 from infrastructure.verify import verify
 from infrastructure.writer import Writer
@@ -160,7 +160,7 @@ def test_the_projections_of_an_old_log_are_what_todays_log_would_give(database_p
     write_log(database, [YESTERDAY.to_stored_event(event) for event in OLD_LOG])
     writer.start()
     try:
-        rebuild(writer, TODAY)
+        rebuild(writer.execute, TODAY)
         assert Queries(database).reservation("seat-12") == project(None, NEW_LOG)
         assert verify(database, TODAY).found == 0
     finally:

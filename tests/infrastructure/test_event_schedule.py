@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from domain.errors import InvalidSchedule
+from infrastructure.address import Address
 from infrastructure.objects import event_schedule
 from infrastructure.objects.event_schedule import EventSchedule
 from tests.support.objects import World
@@ -38,11 +38,13 @@ def fail(agenda: Agenda) -> None:
     raise RuntimeError("on purpose")
 
 
-def story(path: Path, steps: Callable[[World, Any], Any], **does: Any) -> list[tuple[str, int]]:
+def story(
+    address: Address, steps: Callable[[World, Any], Any], **does: Any
+) -> list[tuple[str, int]]:
     Agenda.runs, Agenda.does = [], does
 
     async def run() -> None:
-        async with World(path, Agenda) as world:
+        async with World(address, Agenda) as world:
             await steps(world, world.stub("Agenda"))
 
     asyncio.run(run())
@@ -61,7 +63,7 @@ async def go_on(world: World, until_ms: int) -> None:
     world.clock.move_to(START + until_ms)
 
 
-def test_events_run_in_the_order_in_which_they_are_due(database_path: Path) -> None:
+def test_events_run_in_the_order_in_which_they_are_due(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         for name, at in (("zebra", 10), ("ant", 30), ("bee", 20), ("cow", 10)):
             await agenda.scheduleEvent(name, START + at)
@@ -71,11 +73,11 @@ def test_events_run_in_the_order_in_which_they_are_due(database_path: Path) -> N
         assert await agenda.listEvents() == []
         assert await agenda.alarm_at() is None
 
-    runs = story(database_path, steps)
+    runs = story(address, steps)
     assert [name for name, _ in runs] == ["cow", "zebra", "bee", "ant"]
 
 
-def test_f25_a_recurring_event_does_not_drift_however_late_it_runs(database_path: Path) -> None:
+def test_f25_a_recurring_event_does_not_drift_however_late_it_runs(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("tick", START + 500, repeatMs=500)
         for late in (3, 0, 120, 499, 7):  # the clock looks so many ms late
@@ -86,11 +88,11 @@ def test_f25_a_recurring_event_does_not_drift_however_late_it_runs(database_path
         assert event["runAt"] == START + 6 * 500
         assert (event["runs"], event["missed"]) == (5, 0)
 
-    runs = story(database_path, steps)
+    runs = story(address, steps)
     assert [at for _, at in runs] == [503, 1_000, 1_620, 2_499, 2_507]
 
 
-def test_what_was_missed_runs_once_and_is_counted(database_path: Path) -> None:
+def test_what_was_missed_runs_once_and_is_counted(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("tick", START + 500, repeatMs=500)
         world.clock.advance(2_600)  # planned at 500, 1,000, 1,500, 2,000, 2,500
@@ -98,11 +100,11 @@ def test_what_was_missed_runs_once_and_is_counted(database_path: Path) -> None:
         event = await agenda.getEvent("tick")
         assert (event["runs"], event["missed"], event["runAt"]) == (1, 4, START + 3_000)
 
-    assert len(story(database_path, steps)) == 1
+    assert len(story(address, steps)) == 1
 
 
 def test_f26_a_failing_event_is_retried_alone_then_parked_while_others_run_on_time(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("bad", START + 1_000, payload="fails")
@@ -114,7 +116,7 @@ def test_f26_a_failing_event_is_retried_alone_then_parked_while_others_run_on_ti
         assert not await agenda.redriveEvent("tick")
         await world.ring()
 
-    runs = story(database_path, steps, fails=fail)
+    runs = story(address, steps, fails=fail)
     assert [at for name, at in runs if name == "tick"] == list(range(1_000, 200_001, 10_000))
     bad = [at for name, at in runs if name == "bad"]
     assert len(bad) == 8
@@ -122,7 +124,7 @@ def test_f26_a_failing_event_is_retried_alone_then_parked_while_others_run_on_ti
     assert 64_000 <= bad[6] - bad[5] <= 80_001
 
 
-def test_a_slow_event_makes_no_other_late(database_path: Path) -> None:
+def test_a_slow_event_makes_no_other_late(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         world.go = asyncio.Event()
         await agenda.scheduleEvent("slow", START + 10, payload="waits")
@@ -137,11 +139,11 @@ def test_a_slow_event_makes_no_other_late(database_path: Path) -> None:
         world.go.set()
         await world.settled()
 
-    runs = story(database_path, steps, waits=lambda agenda: agenda.env.world.go.wait())
+    runs = story(address, steps, waits=lambda agenda: agenda.env.world.go.wait())
     assert sorted(runs) == [("new", 20), ("quick", 20), ("slow", 10)]
 
 
-def test_a_cancelled_or_moved_event_leaves_no_empty_run(database_path: Path) -> None:
+def test_a_cancelled_or_moved_event_leaves_no_empty_run(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("a", START + 10)
         await agenda.scheduleEvent("b", START + 50)
@@ -155,10 +157,10 @@ def test_a_cancelled_or_moved_event_leaves_no_empty_run(database_path: Path) -> 
         await go_on(world, 1_000)
         assert world.attempts == []
 
-    assert story(database_path, steps) == []
+    assert story(address, steps) == []
 
 
-def test_scheduling_its_own_id_in_its_run_is_honoured(database_path: Path) -> None:
+def test_scheduling_its_own_id_in_its_run_is_honoured(address: Address) -> None:
     async def again(agenda: Agenda) -> None:
         await agenda.scheduleEvent("self", START + 500)
 
@@ -167,11 +169,11 @@ def test_scheduling_its_own_id_in_its_run_is_honoured(database_path: Path) -> No
         await go_on(world, 1_000)
         assert [a.outcome for a in world.attempts] == ["ok", "ok"]
 
-    assert story(database_path, steps, again=again) == [("self", 10), ("self", 500)]
+    assert story(address, steps, again=again) == [("self", 10), ("self", 500)]
 
 
 def test_cancelling_itself_and_scheduling_anew_in_its_run_is_honoured(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def anew(agenda: Agenda) -> None:
         await agenda.cancelEvent("self")
@@ -181,42 +183,42 @@ def test_cancelling_itself_and_scheduling_anew_in_its_run_is_honoured(
         await agenda.scheduleEvent("self", START + 10, payload="anew")
         await go_on(world, 1_000)
 
-    assert story(database_path, steps, anew=anew) == [("self", 10), ("self", 500)]
+    assert story(address, steps, anew=anew) == [("self", 10), ("self", 500)]
 
 
-def test_cancelling_itself_in_its_run_is_honoured(database_path: Path) -> None:
+def test_cancelling_itself_in_its_run_is_honoured(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("self", START + 10, repeatMs=100, payload="cancels")
         await go_on(world, 1_000)
         assert await agenda.listEvents() == []
 
-    runs = story(database_path, steps, cancels=lambda agenda: agenda.cancelEvent("self"))
+    runs = story(address, steps, cancels=lambda agenda: agenda.cancelEvent("self"))
     assert runs == [("self", 10)]
 
 
 @pytest.mark.parametrize("run_at", [0, -1, 1.5, "5", None, True, 2**63])
-def test_a_bad_time_is_refused_before_anything_is_stored(run_at: Any, database_path: Path) -> None:
+def test_a_bad_time_is_refused_before_anything_is_stored(run_at: Any, address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         with pytest.raises(InvalidSchedule, match="runAt is a whole number"):
             await agenda.scheduleEvent("x", run_at)
         assert await agenda.listEvents() == []
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 @pytest.mark.parametrize("repeat_ms", [0, -1, 99, 0.5, "500", True, 2**53])
 def test_a_bad_period_is_refused_before_anything_is_stored(
-    repeat_ms: Any, database_path: Path
+    repeat_ms: Any, address: Address
 ) -> None:
     async def steps(world: World, agenda: Any) -> None:
         with pytest.raises(InvalidSchedule, match="repeatMs is a whole number"):
             await agenda.scheduleEvent("x", START, repeat_ms)
         assert await agenda.listEvents() == []
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_lists_come_in_pages(database_path: Path) -> None:
+def test_lists_come_in_pages(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         for number in range(5):
             await agenda.schedule_event(f"e{number}", START + 1_000)
@@ -224,11 +226,11 @@ def test_lists_come_in_pages(database_path: Path) -> None:
         rest = await agenda.list_events(limit=3, after=first[-1]["id"])
         assert [event["id"] for event in first + rest] == [f"e{n}" for n in range(5)]
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_a_pass_that_has_gone_on_for_long_hands_over_to_the_next(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_schedule, "PASS_SECONDS", 0)
 
@@ -239,11 +241,11 @@ def test_a_pass_that_has_gone_on_for_long_hands_over_to_the_next(
         await world.settled()
         assert await agenda.alarm_at() == 10
 
-    assert story(database_path, steps) == []
+    assert story(address, steps) == []
 
 
 def test_a_payload_that_is_refused_leaves_the_event_it_was_to_replace(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("keep", START + 1_000)
@@ -253,11 +255,11 @@ def test_a_payload_that_is_refused_leaves_the_event_it_was_to_replace(
         assert await agenda.getEvent("keep") == kept
         assert await agenda.alarm_at() == 1_000
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_an_event_that_hangs_is_counted_and_parked_alone(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_schedule, "RUN_SECONDS", 0.02)
 
@@ -267,7 +269,7 @@ def test_an_event_that_hangs_is_counted_and_parked_alone(
         await go_on(world, 200_000)
         assert [event["id"] for event in await agenda.listParked()] == ["hangs"]
 
-    runs = story(database_path, steps, hangs=lambda agenda: asyncio.sleep(60))
+    runs = story(address, steps, hangs=lambda agenda: asyncio.sleep(60))
     assert len([name for name, _ in runs if name == "tick"]) == 10
 
 
@@ -275,7 +277,7 @@ async def cancelled(agenda: Agenda) -> None:
     raise asyncio.CancelledError
 
 
-def test_a_cancellation_of_its_own_making_is_that_events_failure(database_path: Path) -> None:
+def test_a_cancellation_of_its_own_making_is_that_events_failure(address: Address) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("odd", START, payload="cancelled")
         await agenda.scheduleEvent("fine", START)
@@ -284,11 +286,11 @@ def test_a_cancellation_of_its_own_making_is_that_events_failure(database_path: 
         assert await agenda.getEvent("fine") is None
         assert [a.outcome for a in world.attempts] == ["ok"]
 
-    story(database_path, steps, cancelled=cancelled)
+    story(address, steps, cancelled=cancelled)
 
 
 def test_a_pass_over_its_time_goes_on_beginning_while_a_slow_run_holds_it_up(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_schedule, "PASS_SECONDS", 0.01)
 
@@ -303,11 +305,11 @@ def test_a_pass_over_its_time_goes_on_beginning_while_a_slow_run_holds_it_up(
         world.go.set()
         await world.settled()
 
-    story(database_path, steps, waits=lambda agenda: agenda.env.world.go.wait())
+    story(address, steps, waits=lambda agenda: agenda.env.world.go.wait())
 
 
 def test_events_that_are_overdue_do_not_move_the_alarm_again_and_again(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("past", START - 1_000)
@@ -316,10 +318,10 @@ def test_events_that_are_overdue_do_not_move_the_alarm_again_and_again(
             await agenda.scheduleEvent(f"later{number}", START + 60_000)
         assert await agenda.alarm_at() == 0
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_a_subclass_may_have_a_plain_process_event(database_path: Path) -> None:
+def test_a_subclass_may_have_a_plain_process_event(address: Address) -> None:
     seen: list[str] = []
 
     class Plain(EventSchedule):
@@ -327,7 +329,7 @@ def test_a_subclass_may_have_a_plain_process_event(database_path: Path) -> None:
             seen.append(event["payload"])
 
     async def run() -> None:
-        async with World(database_path, Plain) as world:
+        async with World(address, Plain) as world:
             await world.stub("Plain").scheduleEvent("a", START, payload="hello")
             await world.ring()
 

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from infrastructure.address import Address
 from infrastructure.objects.durable_object import DurableObject
 from infrastructure.objects.live_object import HandlerTimeout
 from tests.support.objects import World
@@ -94,10 +94,10 @@ def script() -> list[Callable[[Scripted], Any]]:
 
 
 async def play(
-    database_path: Path, script: list[Any], steps: list[Callable[[World, Any], Any]]
+    address: Address, script: list[Any], steps: list[Callable[[World, Any], Any]]
 ) -> list[Run]:
     """Does the steps in turn. A number lets the clock go on to that time, ms by due ms."""
-    async with World(database_path, Scripted) as world:
+    async with World(address, Scripted) as world:
         stub = world.stub("Scripted")
         for step in steps:
             if isinstance(step, int):
@@ -121,8 +121,8 @@ async def let_pass(world: World, until_ms: int) -> None:
     world.clock.move_to(until_ms)
 
 
-def played(database_path: Path, script: list[Any], *steps: Any) -> list[Run]:
-    return asyncio.run(play(database_path, script, list(steps)))
+def played(address: Address, script: list[Any], *steps: Any) -> list[Run]:
+    return asyncio.run(play(address, script, list(steps)))
 
 
 def sees(at_ms: int | None) -> Callable[[Any], Any]:
@@ -138,32 +138,28 @@ def sees(at_ms: int | None) -> Callable[[Any], Any]:
 
 
 def test_a_failing_alarm_is_tried_seven_times_later_and_later_then_parked(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     script += [fail] * 9
-    runs = played(database_path, script, lambda s: s.set(1_000), 300_000, sees(None))
+    runs = played(address, script, lambda s: s.set(1_000), 300_000, sees(None))
     assert [run[1:] for run in runs] == [(n, n > 0, 1_000) for n in range(7)]
     waits = [b[0] - a[0] for a, b in pairwise(runs)]
     for wait, delay in zip(waits, (2_000, 4_000, 8_000, 16_000, 32_000, 64_000), strict=True):
         assert delay <= wait <= 1.25 * delay + 1
 
 
-def test_after_giving_up_a_new_alarm_has_a_fresh_count(
-    database_path: Path, script: list[Any]
-) -> None:
+def test_after_giving_up_a_new_alarm_has_a_fresh_count(address: Address, script: list[Any]) -> None:
     script += [fail] * 7
     runs = played(
-        database_path, script, lambda s: s.set(1_000), 300_000, lambda s: s.set(300_500), 301_000
+        address, script, lambda s: s.set(1_000), 300_000, lambda s: s.set(300_500), 301_000
     )
     assert runs[7:] == [(300_500, 0, False, 300_500)]
 
 
-def test_a_parked_alarm_is_listed_and_can_be_run_again(
-    database_path: Path, script: list[Any]
-) -> None:
+def test_a_parked_alarm_is_listed_and_can_be_run_again(address: Address, script: list[Any]) -> None:
     async def story() -> None:
         script.extend([fail] * 7)
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             await world.stub("Scripted").set(0)
             await let_pass(world, START + 300_000)
             assert world.application.queries.parked(10) == ["object/Scripted/foo"]
@@ -176,22 +172,22 @@ def test_a_parked_alarm_is_listed_and_can_be_run_again(
 
 
 @pytest.mark.parametrize("thrown", [RuntimeError("x"), ValueError(), KeyError("k")], ids=repr)
-def test_whatever_is_raised_counts(database_path: Path, script: list[Any], thrown: Any) -> None:
+def test_whatever_is_raised_counts(address: Address, script: list[Any], thrown: Any) -> None:
     def step(me: Scripted) -> None:
         raise thrown
 
     script.append(step)
-    assert len(played(database_path, script, lambda s: s.set(0), 3_000)) == 2
+    assert len(played(address, script, lambda s: s.set(0), 3_000)) == 2
 
 
 def test_what_a_handler_returns_or_leaves_failing_beside_it_does_not_count(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     async def failing() -> None:
         raise RuntimeError("beside")
 
     script += [lambda me: me.ctx.waitUntil(failing())]
-    assert len(played(database_path, script, lambda s: s.set(0), 10_000)) == 1
+    assert len(played(address, script, lambda s: s.set(0), 10_000)) == 1
 
 
 class Unmade(DurableObject):
@@ -211,14 +207,14 @@ class Unmade(DurableObject):
 
 
 def test_a_constructor_that_fails_counts_as_an_attempt_and_is_retried(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def story() -> None:
         Unmade.broken, Unmade.entered = False, 0
-        async with World(database_path, Unmade) as world:
+        async with World(address, Unmade) as world:
             await world.stub("Unmade").set(START + 1)
         Unmade.broken = True
-        async with World(database_path, Unmade) as world:
+        async with World(address, Unmade) as world:
             await world.advance(10)
             assert [a.outcome for a in world.attempts] == ["retry"]
             with pytest.raises(RuntimeError, match="cannot be made"):
@@ -233,9 +229,7 @@ def test_a_constructor_that_fails_counts_as_an_attempt_and_is_retried(
 # Section 2: what the handler is told.
 
 
-def test_the_alarm_info_is_a_mapping_with_attributes(
-    database_path: Path, script: list[Any]
-) -> None:
+def test_the_alarm_info_is_a_mapping_with_attributes(address: Address, script: list[Any]) -> None:
     told: list[Any] = []
 
     class Told(DurableObject):
@@ -246,7 +240,7 @@ def test_the_alarm_info_is_a_mapping_with_attributes(
             told.append(alarm_info)
 
     async def story() -> None:
-        async with World(database_path, Told) as world:
+        async with World(address, Told) as world:
             await world.stub("Told").set()
             await world.ring()
 
@@ -262,7 +256,7 @@ def test_the_alarm_info_is_a_mapping_with_attributes(
 
 
 def test_in_the_handler_and_beside_it_no_alarm_is_set_until_one_is(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     seen: list[Any] = []
 
@@ -273,16 +267,16 @@ def test_in_the_handler_and_beside_it_no_alarm_is_set_until_one_is(
         seen.append(await me.get())
 
     script.append(step)
-    runs = played(database_path, script, lambda s: s.set(0), 0, sees(5_000), 6_000, sees(None))
+    runs = played(address, script, lambda s: s.set(0), 0, sees(5_000), 6_000, sees(None))
     assert seen == [None, None, 5_000]
     assert [run[:2] for run in runs] == [(0, 0), (5_000, 0)]
 
 
 def test_between_two_retries_the_alarm_is_still_the_original(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     script += [fail]
-    played(database_path, script, lambda s: s.set(1_000), 1_500, sees(1_000), 4_000, sees(None))
+    played(address, script, lambda s: s.set(1_000), 1_500, sees(1_000), 4_000, sees(None))
 
 
 STORIES: dict[str, tuple[list[Any], list[Any], list[Run]]] = {
@@ -350,10 +344,10 @@ STORIES: dict[str, tuple[list[Any], list[Any], list[Run]]] = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_that(story: str, database_path: Path, script: list[Any]) -> None:
+def test_that(story: str, address: Address, script: list[Any]) -> None:
     script_of, steps, expected = STORIES[story]
     script += script_of
-    runs = played(database_path, script, *steps)
+    runs = played(address, script, *steps)
     if story.startswith("the count"):
         assert [run[1] for run in runs] == [0, 1, 2, 0, 1]
     else:
@@ -361,11 +355,11 @@ def test_that(story: str, database_path: Path, script: list[Any]) -> None:
 
 
 def test_setting_and_failing_again_and_again_gets_slower(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     """The original runs such a handler without end and without a pause."""
     script += [lambda me: (me.set(me.now - START), fail(me))] * 5
-    runs = played(database_path, script, lambda s: s.set(0), 60_000)
+    runs = played(address, script, lambda s: s.set(0), 60_000)
     assert [run[1] for run in runs] == [0] * 6
     waits = [b[0] - a[0] for a, b in pairwise(runs)]
     assert waits == [0, 2_000, 4_000, 8_000, 16_000]
@@ -377,7 +371,7 @@ async def wait_for_go(me: Scripted) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_alarm_set_by_a_request_while_the_handler_runs_runs_right_after_it(
-    database_path: Path, script: list[Any], fails: bool
+    address: Address, script: list[Any], fails: bool
 ) -> None:
     """F27: nothing that is set meanwhile is lost."""
 
@@ -388,7 +382,7 @@ def test_an_alarm_set_by_a_request_while_the_handler_runs_runs_right_after_it(
 
     async def story() -> None:
         script.append(step)
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             world.go = asyncio.Event()
             stub = world.stub("Scripted")
             await stub.set(0)
@@ -408,7 +402,7 @@ def test_an_alarm_set_by_a_request_while_the_handler_runs_runs_right_after_it(
 
 
 def test_an_alarm_deleted_by_a_request_while_the_handler_runs_is_not_retried(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     async def step(me: Scripted) -> None:
         await wait_for_go(me)
@@ -416,7 +410,7 @@ def test_an_alarm_deleted_by_a_request_while_the_handler_runs_is_not_retried(
 
     async def story() -> None:
         script.append(step)
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             world.go = asyncio.Event()
             await world.stub("Scripted").set(0)
             await world.look()
@@ -435,9 +429,9 @@ class Silent(DurableObject):
         self.ctx.storage.setAlarm(START)
 
 
-def test_a_class_without_a_handler_cannot_set_an_alarm(database_path: Path) -> None:
+def test_a_class_without_a_handler_cannot_set_an_alarm(address: Address) -> None:
     async def story() -> None:
-        async with World(database_path, Silent) as world:
+        async with World(address, Silent) as world:
             with pytest.raises(TypeError, match=r"Silent needs an alarm\(\)"):
                 await world.stub("Silent").set()
 
@@ -445,17 +439,17 @@ def test_a_class_without_a_handler_cannot_set_an_alarm(database_path: Path) -> N
 
 
 def test_an_alarm_whose_handler_was_deployed_away_is_retried_and_comes_back_with_it(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     Gone = type("Scripted", (DurableObject,), {})
 
     async def story() -> None:
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             await world.stub("Scripted").set(0)
-        async with World(database_path, Gone) as world:
+        async with World(address, Gone) as world:
             await world.ring()
             assert [a.outcome for a in world.attempts] == ["retry"]
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             await world.advance(3_000)
         assert [run[1] for run in Scripted.runs] == [1]
 
@@ -490,8 +484,8 @@ class Setting(DurableObject):
         (DAY_AFTER_ALL, DAY_AFTER_ALL),
     ],
 )
-def test_set_alarm_takes(argument: Any, set_to: int, database_path: Path) -> None:
-    assert asyncio.run(setting(database_path, argument)) == set_to
+def test_set_alarm_takes(argument: Any, set_to: int, address: Address) -> None:
+    assert asyncio.run(setting(address, argument)) == set_to
 
 
 @pytest.mark.parametrize(
@@ -509,10 +503,10 @@ def test_set_alarm_takes(argument: Any, set_to: int, database_path: Path) -> Non
     ids=repr,
 )
 def test_set_alarm_refuses_and_leaves_the_earlier_alarm(
-    argument: Any, sentence: str, database_path: Path
+    argument: Any, sentence: str, address: Address
 ) -> None:
     async def story() -> None:
-        async with World(database_path, Setting) as world:
+        async with World(address, Setting) as world:
             world.argument = NOW + 1
             await world.stub("Setting").set()
             world.argument = argument
@@ -523,8 +517,8 @@ def test_set_alarm_refuses_and_leaves_the_earlier_alarm(
     asyncio.run(story())
 
 
-async def setting(database_path: Path, argument: Any) -> Any:
-    async with World(database_path, Setting) as world:
+async def setting(address: Address, argument: Any) -> Any:
+    async with World(address, Setting) as world:
         world.argument = argument
         return await world.stub("Setting").set()
 
@@ -532,10 +526,10 @@ async def setting(database_path: Path, argument: Any) -> Any:
 # Section 6, and the time limit.
 
 
-def test_requests_are_served_while_an_alarm_waits(database_path: Path, script: list[Any]) -> None:
+def test_requests_are_served_while_an_alarm_waits(address: Address, script: list[Any]) -> None:
     async def story() -> None:
         script.append(wait_for_go)
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             world.go = asyncio.Event()
             await world.stub("Scripted").set(0)
             await world.look()
@@ -548,7 +542,7 @@ def test_requests_are_served_while_an_alarm_waits(database_path: Path, script: l
     asyncio.run(story())
 
 
-def test_an_alarm_waits_for_block_concurrency_while(database_path: Path) -> None:
+def test_an_alarm_waits_for_block_concurrency_while(address: Address) -> None:
     order: list[str] = []
 
     class Blocking(DurableObject):
@@ -567,7 +561,7 @@ def test_an_alarm_waits_for_block_concurrency_while(database_path: Path) -> None
             order.append("alarm")
 
     async def story() -> None:
-        async with World(database_path, Blocking) as world:
+        async with World(address, Blocking) as world:
             world.go = asyncio.Event()
             await world.stub("Blocking").set()
             await world.stub("Blocking").block()
@@ -580,11 +574,9 @@ def test_an_alarm_waits_for_block_concurrency_while(database_path: Path) -> None
     assert order == ["begins", "ends", "alarm"]
 
 
-def test_an_alarm_runs_on_time_while_a_request_waits(
-    database_path: Path, script: list[Any]
-) -> None:
+def test_an_alarm_runs_on_time_while_a_request_waits(address: Address, script: list[Any]) -> None:
     async def story() -> None:
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             world.go = asyncio.Event()
             stub = world.stub("Scripted")
             await stub.set(5)
@@ -597,19 +589,17 @@ def test_an_alarm_runs_on_time_while_a_request_waits(
     asyncio.run(story())
 
 
-def test_an_alarm_set_by_a_request_that_raises_is_kept(
-    database_path: Path, script: list[Any]
-) -> None:
+def test_an_alarm_set_by_a_request_that_raises_is_kept(address: Address, script: list[Any]) -> None:
     async def raising(stub: Any) -> None:
         with pytest.raises(RuntimeError):
             await stub.set_and_raise(3_000)
 
-    runs = played(database_path, script, raising, 5_000)
+    runs = played(address, script, raising, 5_000)
     assert runs == [(3_000, 0, False, 3_000)]
 
 
 def test_a_class_without_a_handler_cannot_set_one_in_its_constructor_either(
-    database_path: Path,
+    address: Address,
 ) -> None:
     class Early(DurableObject):
         def __init__(self, ctx: Any, env: Any) -> None:
@@ -617,7 +607,7 @@ def test_a_class_without_a_handler_cannot_set_one_in_its_constructor_either(
             ctx.storage.setAlarm(START)
 
     async def story() -> None:
-        async with World(database_path, Early) as world:
+        async with World(address, Early) as world:
             with pytest.raises(TypeError, match=r"Early needs an alarm\(\)"):
                 await world.stub("Early").fetch("http://x/")
 
@@ -625,18 +615,18 @@ def test_a_class_without_a_handler_cannot_set_one_in_its_constructor_either(
 
 
 def test_a_handler_that_does_not_end_when_the_process_stops_is_given_back_uncounted(
-    database_path: Path, script: list[Any], monkeypatch: pytest.MonkeyPatch
+    address: Address, script: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("infrastructure.objects.host.STOP_SECONDS", 0.02)
 
     async def story() -> None:
         script.append(wait_for_go)
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             world.go = asyncio.Event()
             await world.stub("Scripted").set(0)
             await world.look()
             await world.until(lambda: Scripted.runs)
-        async with World(database_path, Scripted) as world:
+        async with World(address, Scripted) as world:
             await world.ring()
         assert [run[1] for run in Scripted.runs] == [0, 0]
 
@@ -645,7 +635,7 @@ def test_a_handler_that_does_not_end_when_the_process_stops_is_given_back_uncoun
 
 @pytest.mark.real_time
 def test_a_handler_that_takes_too_long_counts_as_failed(
-    database_path: Path, script: list[Any]
+    address: Address, script: list[Any]
 ) -> None:
     async def story() -> None:
         async def step(me: Scripted) -> None:
@@ -653,7 +643,7 @@ def test_a_handler_that_takes_too_long_counts_as_failed(
             await asyncio.sleep(60)
 
         script.append(step)
-        async with World(database_path, Scripted, handler_limit_seconds=0.05) as world:
+        async with World(address, Scripted, handler_limit_seconds=0.05) as world:
             await world.stub("Scripted").set(0)
             await world.ring()
             (attempt,) = world.attempts

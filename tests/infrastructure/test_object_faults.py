@@ -3,18 +3,19 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infrastructure.address import Address
 from infrastructure.alarm_commands import RedriveAlarm
 from infrastructure.errors import ObjectDropped
 from infrastructure.event_mapper import EventMapper
 from infrastructure.objects.durable_object import DurableObject
 from infrastructure.objects.live_object import BlockFailed, HandlerCancelled
 from infrastructure.objects.messages import Request, Response
-from infrastructure.sqlite.database import Database
+from infrastructure.store import open_store
+from infrastructure.unit_of_work import Work
 from infrastructure.verify import verify
 from tests.support.objects import World
 
@@ -53,11 +54,11 @@ class Thing(DurableObject):
         return self.env.world.shared
 
 
-def story(path: Path, steps: Any, **code: Any) -> Any:
+def story(address: Address, steps: Any, **code: Any) -> Any:
     Thing.on_alarm = Thing.on_make = None
 
     async def run() -> Any:
-        async with World(path, Thing) as world:
+        async with World(address, Thing) as world:
             world.code, world.go = code, asyncio.Event()
             return await steps(world, world.stub("Thing"))
 
@@ -79,7 +80,7 @@ async def fails_later() -> None:
 
 @pytest.mark.parametrize("work", [fails, fails_later])
 def test_a_constructor_whose_block_fails_fails_the_call_once_and_says_why(
-    work: Any, database_path: Path, caplog: pytest.LogCaptureFixture
+    work: Any, address: Address, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def steps(world: World, thing: Any) -> None:
         Thing.on_make = block(work)
@@ -90,14 +91,12 @@ def test_a_constructor_whose_block_fails_fails_the_call_once_and_says_why(
         Thing.on_make = None
         assert await thing.do("list") == {}
 
-    story(database_path, steps)
+    story(address, steps)
     assert "ValueError: the real cause" in caplog.text
 
 
 @pytest.mark.parametrize("work", [fails, fails_later])
-def test_such_a_constructor_counts_as_an_attempt_of_the_alarm(
-    work: Any, database_path: Path
-) -> None:
+def test_such_a_constructor_counts_as_an_attempt_of_the_alarm(work: Any, address: Address) -> None:
     async def set_it(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START + 1)
 
@@ -106,11 +105,11 @@ def test_such_a_constructor_counts_as_an_attempt_of_the_alarm(
         await world.advance(10)
         assert [a.outcome for a in world.attempts] == ["retry"]
 
-    story(database_path, set_it)
-    story(database_path, steps)
+    story(address, set_it)
+    story(address, steps)
 
 
-def test_writes_that_a_drop_took_with_it_are_not_acknowledged(database_path: Path) -> None:
+def test_writes_that_a_drop_took_with_it_are_not_acknowledged(address: Address) -> None:
     async def in_transaction(thing: Thing) -> None:
         async def closure() -> None:
             thing.storage.put("a", 1)
@@ -132,11 +131,11 @@ def test_writes_that_a_drop_took_with_it_are_not_acknowledged(database_path: Pat
             assert isinstance(result, ObjectDropped)
         assert await thing.do("list") == {}
 
-    story(database_path, steps, in_transaction=in_transaction, put_and_wait=put_and_wait)
+    story(address, steps, in_transaction=in_transaction, put_and_wait=put_and_wait)
 
 
 def test_work_begun_in_a_transaction_and_going_on_after_it_writes_to_the_object(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def begin(thing: Thing) -> None:
         async def later() -> None:
@@ -155,10 +154,10 @@ def test_work_begun_in_a_transaction_and_going_on_after_it_writes_to_the_object(
         await asyncio.sleep(0.01)
         assert await thing.do("list") == {"later": 1}
 
-    story(database_path, steps, begin=begin)
+    story(address, steps, begin=begin)
 
 
-def test_a_transaction_that_waits_is_done_though_nobody_awaits_it(database_path: Path) -> None:
+def test_a_transaction_that_waits_is_done_though_nobody_awaits_it(address: Address) -> None:
     async def begin(thing: Thing) -> None:
         async def closure() -> None:
             await asyncio.sleep(0.005)
@@ -171,17 +170,17 @@ def test_a_transaction_that_waits_is_done_though_nobody_awaits_it(database_path:
         await asyncio.sleep(0.02)
         assert await thing.do("get", "k") == 1
 
-    story(database_path, steps, begin=begin)
+    story(address, steps, begin=begin)
 
 
 def test_a_wall_clock_that_leaps_past_the_lease_makes_the_process_look_what_it_lost(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def steps() -> None:
         Thing.on_alarm = Thing.on_make = None
         async with (
-            World(database_path, Thing) as one,
-            World(database_path, Thing, clock=one.clock) as other,
+            World(address, Thing) as one,
+            World(address, Thing, clock=one.clock) as other,
         ):
             await one.stub("Thing").do("put", "n", 1)
             one.clock.advance(6_000)  # its monotonic clock knows nothing of it
@@ -193,7 +192,7 @@ def test_a_wall_clock_that_leaps_past_the_lease_makes_the_process_look_what_it_l
     asyncio.run(steps())
 
 
-def test_calls_under_way_may_call_on_while_the_process_stops(database_path: Path) -> None:
+def test_calls_under_way_may_call_on_while_the_process_stops(address: Address) -> None:
     async def outer(thing: Thing) -> Any:
         await thing.env.world.go.wait()
         return await thing.env.world.stub("Thing", "other").do("put", "k", 1)
@@ -207,10 +206,10 @@ def test_calls_under_way_may_call_on_while_the_process_stops(database_path: Path
         await call
         await stopping
 
-    story(database_path, steps, outer=outer)
+    story(address, steps, outer=outer)
 
 
-def test_work_beside_is_waited_for_when_the_process_stops(database_path: Path) -> None:
+def test_work_beside_is_waited_for_when_the_process_stops(address: Address) -> None:
     async def begin(thing: Thing) -> None:
         async def later() -> None:
             await asyncio.sleep(0.02)
@@ -218,11 +217,11 @@ def test_work_beside_is_waited_for_when_the_process_stops(database_path: Path) -
 
         thing.ctx.waitUntil(later())
 
-    story(database_path, lambda world, thing: thing.run("begin"), begin=begin)
-    assert story(database_path, lambda world, thing: thing.do("list")) == {"later": 1}
+    story(address, lambda world, thing: thing.run("begin"), begin=begin)
+    assert story(address, lambda world, thing: thing.do("list")) == {"later": 1}
 
 
-def test_two_blocks_at_once_hold_calls_until_the_last_has_ended(database_path: Path) -> None:
+def test_two_blocks_at_once_hold_calls_until_the_last_has_ended(address: Address) -> None:
     async def begin(thing: Thing) -> None:
         async def quick() -> None:
             pass
@@ -238,10 +237,10 @@ def test_two_blocks_at_once_hold_calls_until_the_last_has_ended(database_path: P
         world.go.set()
         assert await call == {}
 
-    story(database_path, steps, begin=begin)
+    story(address, steps, begin=begin)
 
 
-def test_an_alarm_deleted_while_it_waits_for_a_block_does_not_run(database_path: Path) -> None:
+def test_an_alarm_deleted_while_it_waits_for_a_block_does_not_run(address: Address) -> None:
     async def begin(thing: Thing) -> None:
         async def work() -> None:
             await thing.env.world.go.wait()
@@ -260,7 +259,7 @@ def test_an_alarm_deleted_while_it_waits_for_a_block_does_not_run(database_path:
         await world.settled()
         assert await thing.do("get", "runs") is None
 
-    story(database_path, steps, begin=begin)
+    story(address, steps, begin=begin)
 
 
 async def cancels_itself(thing: Thing) -> None:
@@ -270,7 +269,7 @@ async def cancels_itself(thing: Thing) -> None:
 
 
 def test_a_cancellation_of_the_handlers_own_making_is_a_failure_like_any(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def steps(world: World, thing: Any) -> None:
         with pytest.raises(HandlerCancelled):
@@ -280,11 +279,11 @@ def test_a_cancellation_of_the_handlers_own_making_is_a_failure_like_any(
         await world.ring()
         assert [a.outcome for a in world.attempts] == ["retry"]
 
-    story(database_path, steps, cancels_itself=cancels_itself)
+    story(address, steps, cancels_itself=cancels_itself)
 
 
 def test_an_alarm_whose_object_was_dropped_meanwhile_is_not_reported_as_done(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def drops(thing: Thing) -> None:
         (live,) = thing.env.world.host._live.values()
@@ -301,10 +300,10 @@ def test_an_alarm_whose_object_was_dropped_meanwhile_is_not_reported_as_done(
         await world.advance(2_000)
         assert [(a.outcome, a.claim.retry_count) for a in world.attempts] == [("ok", 0)]
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_claims_that_come_after_the_stop_are_given_back(database_path: Path) -> None:
+def test_claims_that_come_after_the_stop_are_given_back(address: Address) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START)
         claims = await asyncio.to_thread(world.application.alarm_handler.claim)
@@ -315,19 +314,17 @@ def test_claims_that_come_after_the_stop_are_given_back(database_path: Path) -> 
         await world.ring()
         assert [a.claim.retry_count for a in world.attempts] == [0]
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_a_redrive_in_the_same_batch_as_a_write_keeps_the_objects_row_right(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START + 60_000)
         held, free = asyncio.Event(), asyncio.Event()
 
-        class Slow:
-            on_tables, aggregate_ids = False, ()
-
+        class Slow(Work):
             def run(self, unit: Any) -> None:
                 world.host.loop.call_soon_threadsafe(held.set)
                 asyncio.run_coroutine_threadsafe(free.wait(), world.host.loop).result()
@@ -342,10 +339,10 @@ def test_a_redrive_in_the_same_batch_as_a_write_keeps_the_objects_row_right(
         await asyncio.gather(slow, write, redrive)
         await thing.do("put", "k", 2)
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_an_alarm_that_the_clock_parks_is_none_for_its_object_too(database_path: Path) -> None:
+def test_an_alarm_that_the_clock_parks_is_none_for_its_object_too(address: Address) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START)
         for _ in range(8):  # claimed by processes that die each time
@@ -354,11 +351,11 @@ def test_an_alarm_that_the_clock_parks_is_none_for_its_object_too(database_path:
         await asyncio.sleep(0.01)
         assert await thing.do("getAlarm") is None
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_an_alarm_that_was_claimed_again_while_it_held_up_the_loop_runs_once(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def waits_and_fails(thing: Thing) -> None:
         await thing.env.world.go.wait()
@@ -378,11 +375,11 @@ def test_an_alarm_that_was_claimed_again_while_it_held_up_the_loop_runs_once(
         await world.advance(2_600)
         assert [a.claim.retry_count for a in world.attempts] == [0, 1]
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_an_alarm_of_an_object_that_another_process_wants_is_left_to_that(
-    database_path: Path,
+    address: Address,
 ) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START)
@@ -390,17 +387,17 @@ def test_an_alarm_of_an_object_that_another_process_wants_is_left_to_that(
         await world.look()
         await world.settled()
         assert world.attempts == []
-        database = Database(database_path)  # given back for a while, which is no difference
+        database = open_store(address)  # given back for a while, which is no difference
         assert verify(database, EventMapper()).differences == []
         database.close()
         world.host._wanted = frozenset()
         await world.advance(100)
         assert [(a.outcome, a.claim.retry_count) for a in world.attempts] == [("ok", 0)]
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_arguments_may_have_any_name_and_messages_are_copied(database_path: Path) -> None:
+def test_arguments_may_have_any_name_and_messages_are_copied(address: Address) -> None:
     async def steps(world: World, thing: Any) -> None:
         assert await thing.echo(method=1, identity=2) == [1, 2]
         world.shared = Response("x", headers={"A": "1"})
@@ -410,11 +407,11 @@ def test_arguments_may_have_any_name_and_messages_are_copied(database_path: Path
         with pytest.raises(TypeError, match="prefix is text, not 5"):
             await thing.do("list", 5)
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_a_name_whose_constructor_fails_leaves_no_row(
-    database_path: Path, caplog: pytest.LogCaptureFixture
+    address: Address, caplog: pytest.LogCaptureFixture
 ) -> None:
     def raising(thing: Thing) -> None:
         raise RuntimeError("on purpose")
@@ -427,4 +424,4 @@ def test_a_name_whose_constructor_fails_leaves_no_row(
         assert world.application.queries.owned_objects(world.host.token) == set()
 
     caplog.set_level(logging.CRITICAL)
-    story(database_path, steps)
+    story(address, steps)

@@ -1,7 +1,6 @@
 """Durable objects: what they keep, when it is safe, who may run them."""
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from domain.durable_object import StorageWritten
+from infrastructure.address import Address
 from infrastructure.backup import import_log
 from infrastructure.errors import ObjectDropped, ObjectElsewhere, StoreFull, VersionConflict
 from infrastructure.event_mapper import EventMapper
@@ -20,10 +20,11 @@ from infrastructure.objects.host import NoSuchMethod
 from infrastructure.objects.messages import Request, Response
 from infrastructure.objects.object_commands import WriteObject
 from infrastructure.rebuild import rebuild
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.queries import Queries
+from infrastructure.sql.queries import Queries
+from infrastructure.store import open_store
 from infrastructure.transfer import export_log
 from infrastructure.verify import verify
+from tests.support.database import sql
 from tests.support.objects import World
 
 
@@ -80,20 +81,20 @@ class Box(DurableObject):
     def _secret(self) -> None: ...
 
 
-def story(database_path: Path, steps: Any, *classes: type, **options: Any) -> Any:
+def story(address: Address, steps: Any, *classes: type, **options: Any) -> Any:
     async def run() -> Any:
-        async with World(database_path, *(classes or (Box,)), **options) as world:
+        async with World(address, *(classes or (Box,)), **options) as world:
             return await steps(world, world.stub("Box"))
 
     return asyncio.run(run())
 
 
-def topics(path: Path) -> list[str]:
-    return [row.topic for row in Queries(Database(path)).events_after(0, 1_000)]
+def topics(address: Address) -> list[str]:
+    return [row.topic for row in Queries(open_store(address)).events_after(0, 1_000)]
 
 
-def verified(path: Path) -> None:
-    database = Database(path)
+def verified(address: Address) -> None:
+    database = open_store(address)
     report = verify(database, EventMapper())
     database.close()
     assert report.differences == []
@@ -117,13 +118,13 @@ VALUES_REFUSED = {
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_a_value_comes_back_as_it_was_in_another_process(value: Any, database_path: Path) -> None:
-    story(database_path, lambda world, box: box.do("put", "k", value))
-    assert story(database_path, lambda world, box: box.do("get", "k")) == value
+def test_a_value_comes_back_as_it_was_in_another_process(value: Any, address: Address) -> None:
+    story(address, lambda world, box: box.do("put", "k", value))
+    assert story(address, lambda world, box: box.do("get", "k")) == value
 
 
 @pytest.mark.parametrize("kind", VALUES_REFUSED)
-def test_what_cannot_be_kept_is_a_type_error(kind: str, database_path: Path) -> None:
+def test_what_cannot_be_kept_is_a_type_error(kind: str, address: Address) -> None:
     value, sentence = VALUES_REFUSED[kind]
 
     class Putting(DurableObject):
@@ -140,17 +141,17 @@ def test_what_cannot_be_kept_is_a_type_error(kind: str, database_path: Path) -> 
         await world.stub("Putting").put()
         assert await world.stub("Putting").all() == {}
 
-    story(database_path, steps, Putting, Box)
+    story(address, steps, Putting, Box)
 
 
 @pytest.mark.parametrize("key", [7, "", "x" * 2049, None, "\ud800"], ids=lambda k: repr(k)[:12])
-def test_a_bad_key_is_a_type_error(key: Any, database_path: Path) -> None:
+def test_a_bad_key_is_a_type_error(key: Any, address: Address) -> None:
     class Keyed(DurableObject):
         def put(self) -> None:
             with pytest.raises(TypeError, match="key"):
                 self.ctx.storage.put(key, 1)
 
-    story(database_path, lambda world, box: world.stub("Keyed").put(), Keyed, Box)
+    story(address, lambda world, box: world.stub("Keyed").put(), Keyed, Box)
 
 
 LISTS = {
@@ -167,7 +168,7 @@ LISTS = {
 
 @pytest.mark.parametrize("options", LISTS)
 @pytest.mark.parametrize("fresh", [False, True], ids=["stored", "within a transaction"])
-def test_list_gives_keys_in_order(options: Any, fresh: bool, database_path: Path) -> None:
+def test_list_gives_keys_in_order(options: Any, fresh: bool, address: Address) -> None:
     class Lister(DurableObject):
         async def keys(self) -> list[str]:
             storage = self.ctx.storage
@@ -185,10 +186,10 @@ def test_list_gives_keys_in_order(options: Any, fresh: bool, database_path: Path
     async def steps(world: World, box: Any) -> None:
         assert await world.stub("Lister").keys() == LISTS[options]
 
-    story(database_path, steps, Lister, Box)
+    story(address, steps, Lister, Box)
 
 
-def test_several_keys_at_once(database_path: Path) -> None:
+def test_several_keys_at_once(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.do("put", {"a": 1, "b": 2, "c": 3})
         assert await box.do("get", ["a", "x", "c"]) == {"a": 1, "c": 3}
@@ -198,20 +199,20 @@ def test_several_keys_at_once(database_path: Path) -> None:
         await box.do("deleteAll")
         assert await box.do("list") == {}
 
-    story(database_path, steps)
-    verified(database_path)
+    story(address, steps)
+    verified(address)
 
 
-def test_a_call_acts_whether_it_is_awaited_or_not(database_path: Path) -> None:
+def test_a_call_acts_whether_it_is_awaited_or_not(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.do_not_wait("put", "k", 1)
         await box.plain_transaction()
         assert await box.do("list") == {"k": 1, "plain": 1}
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_what_is_read_is_a_copy(database_path: Path) -> None:
+def test_what_is_read_is_a_copy(address: Address) -> None:
     class Copying(DurableObject):
         async def change(self) -> Any:
             self.ctx.storage.put("k", [1])
@@ -221,10 +222,10 @@ def test_what_is_read_is_a_copy(database_path: Path) -> None:
     async def steps(world: World, box: Any) -> None:
         assert await world.stub("Copying").change() == [1]
 
-    story(database_path, steps, Copying, Box)
+    story(address, steps, Copying, Box)
 
 
-def test_writes_of_one_handler_and_its_alarm_are_one_append(database_path: Path) -> None:
+def test_writes_of_one_handler_and_its_alarm_are_one_append(address: Address) -> None:
     class Both(DurableObject):
         def go(self) -> None:
             self.ctx.storage.put("a", 1)
@@ -233,20 +234,18 @@ def test_writes_of_one_handler_and_its_alarm_are_one_append(database_path: Path)
 
         def alarm(self) -> None: ...
 
-    story(database_path, lambda world, box: world.stub("Both").go(), Both, Box)
-    assert topics(database_path) == ["object.StorageWritten", "object.AlarmSet"]
-    connection = sqlite3.connect(database_path)
-    times = connection.execute("SELECT count(DISTINCT recorded_at_ms) FROM events").fetchone()
-    assert times == (1,)
+    story(address, lambda world, box: world.stub("Both").go(), Both, Box)
+    assert topics(address) == ["object.StorageWritten", "object.AlarmSet"]
+    assert sql(address, "SELECT count(DISTINCT recorded_at_ms) FROM events") == [(1,)]
 
 
-def test_writes_of_a_handler_that_raises_are_kept(database_path: Path) -> None:
+def test_writes_of_a_handler_that_raises_are_kept(address: Address) -> None:
     async def steps(world: World, box: Any) -> Any:
         with pytest.raises(RuntimeError, match="after the put"):
             await box.put_and_raise()
 
-    story(database_path, steps)
-    assert story(database_path, lambda world, box: box.do("list")) == {"kept": 1}
+    story(address, steps)
+    assert story(address, lambda world, box: box.do("list")) == {"kept": 1}
 
 
 TRANSACTIONS: dict[str, tuple[list[Any], dict[str, Any], bool]] = {
@@ -259,7 +258,7 @@ TRANSACTIONS: dict[str, tuple[list[Any], dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("kind", TRANSACTIONS)
-def test_a_transaction(kind: str, database_path: Path) -> None:
+def test_a_transaction(kind: str, address: Address) -> None:
     steps_of, expected, ends_well = TRANSACTIONS[kind]
 
     async def steps(world: World, box: Any) -> None:
@@ -271,11 +270,11 @@ def test_a_transaction(kind: str, database_path: Path) -> None:
                 await box.in_transaction(*steps_of)
         assert await box.do("list") == expected
 
-    story(database_path, steps)
-    assert story(database_path, lambda world, box: box.do("list")) == expected
+    story(address, steps)
+    assert story(address, lambda world, box: box.do("list")) == expected
 
 
-def test_an_alarm_set_in_a_transaction_that_raises_is_not_set(database_path: Path) -> None:
+def test_an_alarm_set_in_a_transaction_that_raises_is_not_set(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         later = world.clock.now_ms() + 1_000
         await box.do("setAlarm", later)
@@ -285,10 +284,10 @@ def test_an_alarm_set_in_a_transaction_that_raises_is_not_set(database_path: Pat
         await box.in_transaction(("deleteAlarm",))
         assert await box.do("getAlarm") is None
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_no_one_else_sees_what_a_transaction_has_not_committed(database_path: Path) -> None:
+def test_no_one_else_sees_what_a_transaction_has_not_committed(address: Address) -> None:
     class Waiting(Box):
         async def open(self) -> None:
             async def closure() -> None:
@@ -307,36 +306,36 @@ def test_no_one_else_sees_what_a_transaction_has_not_committed(database_path: Pa
         await opened
         assert await stub.do("get", "k") == 1
 
-    story(database_path, steps, Waiting, Box)
+    story(address, steps, Waiting, Box)
 
 
-def test_writes_are_on_disk_before_the_handler_goes_on_after_sync(database_path: Path) -> None:
+def test_writes_are_on_disk_before_the_handler_goes_on_after_sync(address: Address) -> None:
     seen: list[int] = []
 
     class Syncing(DurableObject):
         async def go(self) -> None:
             self.ctx.storage.put("k", 1)
             await self.ctx.storage.sync()
-            seen.append(len(topics(database_path)))
+            seen.append(len(topics(address)))
 
-    story(database_path, lambda world, box: world.stub("Syncing").go(), Syncing, Box)
+    story(address, lambda world, box: world.stub("Syncing").go(), Syncing, Box)
     assert seen == [1]
 
 
-def test_what_a_handler_wrote_is_safe_while_it_still_waits(database_path: Path) -> None:
+def test_what_a_handler_wrote_is_safe_while_it_still_waits(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         world.go = asyncio.Event()
         waiting = box.wait()
-        await world.until(lambda: topics(database_path) == ["object.StorageWritten"])
+        await world.until(lambda: topics(address) == ["object.StorageWritten"])
         assert await box.add() == 1  # others run meanwhile
         world.go.set()
         await waiting
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_a_commit_that_fails_drops_the_object_and_whoever_depended_on_it(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.add()
@@ -353,12 +352,12 @@ def test_a_commit_that_fails_drops_the_object_and_whoever_depended_on_it(
         assert await box.add() == 2  # made anew, from what the log has
 
     made = Box.made
-    story(database_path, steps)
+    story(address, steps)
     assert Box.made == made + 2
-    verified(database_path)
+    verified(address)
 
 
-def test_calls_copy_what_they_carry(database_path: Path) -> None:
+def test_calls_copy_what_they_carry(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         with pytest.raises(TypeError, match=r"argument 3 of do\(\) is a set"):
             await box.do("put", "k", {1})
@@ -369,21 +368,21 @@ def test_calls_copy_what_they_carry(database_path: Path) -> None:
         with pytest.raises(AttributeError):
             box._secret()
 
-    story(database_path, steps)
+    story(address, steps)
 
 
-def test_fetch_carries_requests_and_responses(database_path: Path) -> None:
+def test_fetch_carries_requests_and_responses(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         answer = await box.fetch("http://x/", method="POST", body='{"a":1}')
         assert (answer.status, answer.ok) == (201, True)
         assert await answer.json() == {"method": "POST", "body": {"a": 1}}
         assert answer.headers["content-type"] == "application/json"
 
-    story(database_path, steps)
+    story(address, steps)
 
 
 def test_an_object_is_loaded_from_a_snapshot_and_what_came_after(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_projections, "SNAPSHOT_EVERY", 5)
 
@@ -391,17 +390,15 @@ def test_an_object_is_loaded_from_a_snapshot_and_what_came_after(
         for _ in range(13):
             await box.add()
 
-    story(database_path, adds)
-    connection = sqlite3.connect(database_path)
-    assert connection.execute("SELECT version FROM snapshots").fetchone() == (10,)
-    verified(database_path)
-    connection.execute("DELETE FROM events WHERE originator_version <= 10")  # not read again
-    connection.commit()
-    assert story(database_path, lambda world, box: box.add()) == 14
+    story(address, adds)
+    assert sql(address, "SELECT version FROM snapshots") == [(10,)]
+    verified(address)
+    sql(address, "DELETE FROM events WHERE originator_version <= 10")  # not read again
+    assert story(address, lambda world, box: box.add()) == 14
 
 
 def test_idle_objects_are_dropped_from_memory_and_come_back(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "TEND_SECONDS", 0.01)
 
@@ -412,14 +409,14 @@ def test_idle_objects_are_dropped_from_memory_and_come_back(
         assert await box.add() == 2
         assert Box.made == made + 1
 
-    story(database_path, steps, idle_seconds=0.02)
+    story(address, steps, idle_seconds=0.02)
 
 
 # Several processes on one database; here, two hosts in one.
 
 
-async def two(path: Path, steps: Any) -> None:
-    async with World(path, Box) as one, World(path, Box, clock=one.clock) as other:
+async def two(address: Address, steps: Any) -> None:
+    async with World(address, Box) as one, World(address, Box, clock=one.clock) as other:
         for world in (one, other):
             await world.host.ownership.renew()
             assert world.host.ownership.shared
@@ -440,7 +437,7 @@ async def freeze(world: World) -> None:
 
 
 def test_an_object_goes_to_the_process_that_asks_for_it(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast(monkeypatch)
 
@@ -448,12 +445,12 @@ def test_an_object_goes_to_the_process_that_asks_for_it(
         for n in range(1, 21):
             assert await (one, other)[n % 2].stub("Box").add() == n
 
-    asyncio.run(two(database_path, steps))
-    verified(database_path)
+    asyncio.run(two(address, steps))
+    verified(address)
 
 
 def test_callers_of_two_processes_lose_no_increment(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast(monkeypatch)
     monkeypatch.setattr(host_module, "HANDOVER_SECONDS", 10)
@@ -466,12 +463,12 @@ def test_callers_of_two_processes_lose_no_increment(
         await asyncio.gather(*(caller(world) for world in (one, other) * 3))
         assert await one.stub("Box").add() == 121
 
-    asyncio.run(two(database_path, steps))
-    verified(database_path)
+    asyncio.run(two(address, steps))
+    verified(address)
 
 
 def test_an_object_that_is_not_handed_over_in_time_is_elsewhere(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast(monkeypatch)
 
@@ -485,11 +482,11 @@ def test_an_object_that_is_not_handed_over_in_time_is_elsewhere(
         await waiting
         assert await other.stub("Box").add() == 1
 
-    asyncio.run(two(database_path, steps))
+    asyncio.run(two(address, steps))
 
 
 def test_a_process_that_was_frozen_past_its_lease_cannot_write_over_its_successor(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def steps(one: World, other: World) -> None:
         assert await one.stub("Box").add() == 1
@@ -500,12 +497,12 @@ def test_a_process_that_was_frozen_past_its_lease_cannot_write_over_its_successo
             await one.stub("Box").add()
         assert await other.stub("Box").add() == 2
 
-    asyncio.run(two(database_path, steps))
-    verified(database_path)
+    asyncio.run(two(address, steps))
+    verified(address)
 
 
 def test_a_process_that_was_frozen_answers_no_read_from_what_it_remembers(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast(monkeypatch)
 
@@ -517,11 +514,11 @@ def test_a_process_that_was_frozen_answers_no_read_from_what_it_remembers(
         await other.stub("Box").add()
         assert await one.stub("Box").do("get", "n") == 2  # asked for, and read anew
 
-    asyncio.run(two(database_path, steps))
+    asyncio.run(two(address, steps))
 
 
 def test_a_handler_that_was_overtaken_while_it_waited_does_not_answer(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reader(Box):
         async def look(self) -> Any:
@@ -531,8 +528,8 @@ def test_a_handler_that_was_overtaken_while_it_waited_does_not_answer(
 
     async def steps() -> None:
         async with (
-            World(database_path, Reader) as one,
-            World(database_path, Reader, clock=one.clock) as other,
+            World(address, Reader) as one,
+            World(address, Reader, clock=one.clock) as other,
         ):
             one.go = asyncio.Event()
             await one.stub("Reader").add()
@@ -549,7 +546,7 @@ def test_a_handler_that_was_overtaken_while_it_waited_does_not_answer(
     asyncio.run(steps())
 
 
-def test_the_objects_of_a_process_that_is_gone_are_free_at_once(database_path: Path) -> None:
+def test_the_objects_of_a_process_that_is_gone_are_free_at_once(address: Address) -> None:
     name_of_a_child = "from infrastructure.processes import this_process as t; print(t())"
     gone = subprocess.run(
         [sys.executable, "-c", name_of_a_child], capture_output=True, text=True, check=True
@@ -558,14 +555,13 @@ def test_the_objects_of_a_process_that_is_gone_are_free_at_once(database_path: P
     async def leave_behind(world: World, box: Any) -> None:
         await box.add()
 
-    story(database_path, leave_behind)
-    connection = sqlite3.connect(database_path, isolation_level=None)
-    connection.execute("INSERT INTO owners VALUES ('dead', ?, ?)", (2**50, gone))
-    connection.execute("INSERT INTO ownerships VALUES ('object/Box/foo', 'dead', 0)")
-    assert story(database_path, lambda world, box: box.add()) == 2
+    story(address, leave_behind)
+    sql(address, "INSERT INTO owners VALUES ('dead', ?, ?)", 2**50, gone)
+    sql(address, "INSERT INTO ownerships VALUES ('object/Box/foo', 'dead', 0)")
+    assert story(address, lambda world, box: box.add()) == 2
 
 
-def test_a_write_on_another_version_than_the_newest_is_refused(database_path: Path) -> None:
+def test_a_write_on_another_version_than_the_newest_is_refused(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.add()
         stale = [StorageWritten("object/Box/foo", 1, {}, (), False)]
@@ -573,11 +569,11 @@ def test_a_write_on_another_version_than_the_newest_is_refused(database_path: Pa
         with pytest.raises(VersionConflict, match="is at version 1, not 0"):
             await world.host.execute(work)
 
-    story(database_path, steps)
-    verified(database_path)
+    story(address, steps)
+    verified(address)
 
 
-def test_nothing_is_written_of_an_object_after_it_was_dropped(database_path: Path) -> None:
+def test_nothing_is_written_of_an_object_after_it_was_dropped(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.add()
         (live,) = world.host._live.values()
@@ -588,12 +584,12 @@ def test_nothing_is_written_of_an_object_after_it_was_dropped(database_path: Pat
         await asyncio.sleep(0.05)
         assert await box.do("get", "k") == 1
 
-    story(database_path, steps)
-    assert len(topics(database_path)) == 2
+    story(address, steps)
+    assert len(topics(address)) == 2
 
 
 def test_an_object_that_calls_itself_in_a_transaction_sees_what_others_see(
-    database_path: Path,
+    address: Address,
 ) -> None:
     class Twice(Box):
         async def nested(self) -> Any:
@@ -607,7 +603,7 @@ def test_an_object_that_calls_itself_in_a_transaction_sees_what_others_see(
         assert await world.stub("Twice").nested() is None
         assert await world.stub("Twice").do("get", "k") == 1
 
-    story(database_path, steps, Twice, Box)
+    story(address, steps, Twice, Box)
 
 
 # Verify and rebuild.
@@ -625,37 +621,36 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_verify_finds_and_rebuild_mends_of_an_object(kind: str, database_path: Path) -> None:
+def test_verify_finds_and_rebuild_mends_of_an_object(kind: str, address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.add()
         await box.do("setAlarm", world.clock.now_ms() + 60_000)
 
-    story(database_path, steps)
-    verified(database_path)
-    connection = sqlite3.connect(database_path, isolation_level=None)
-    connection.execute(DAMAGE[kind])
-    database = Database(database_path)
+    story(address, steps)
+    verified(address)
+    sql(address, DAMAGE[kind])
+    database = open_store(address)
     assert verify(database, EventMapper()).found >= 1
     database.close()
 
     async def mend(world: World, box: Any) -> None:
         application = world.application
-        await asyncio.to_thread(rebuild, application.writer, application.mapper)
+        await asyncio.to_thread(rebuild, application.writer.execute, application.mapper)
 
-    story(database_path, mend)
-    verified(database_path)
+    story(address, mend)
+    verified(address)
 
 
-def test_a_log_with_objects_goes_out_and_in_again(database_path: Path, tmp_path: Path) -> None:
+def test_a_log_with_objects_goes_out_and_in_again(address: Address, tmp_path: Path) -> None:
     big = "x" * (2 * 1024 * 1024 - 2)
 
     async def steps(world: World, box: Any) -> None:
         await box.do("put", {f"big{n}": big for n in range(5)})  # more than one event takes
         await box.do("setAlarm", world.clock.now_ms() + 60_000)
 
-    story(database_path, steps)
-    assert topics(database_path) == ["object.StorageWritten"] * 2 + ["object.AlarmSet"]
-    database = Database(database_path)
+    story(address, steps)
+    assert topics(address) == ["object.StorageWritten"] * 2 + ["object.AlarmSet"]
+    database = open_store(address)
     export_log(database, str(tmp_path / "log.jsonl"))
     database.close()
     report = import_log(str(tmp_path / "log.jsonl"), tmp_path / "copy.db")
@@ -664,32 +659,28 @@ def test_a_log_with_objects_goes_out_and_in_again(database_path: Path, tmp_path:
 
 
 def test_an_object_whose_caller_went_away_stays_until_its_handler_has_ended(
-    database_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast(monkeypatch)
 
     async def steps(world: World, box: Any) -> None:
         world.go = asyncio.Event()
         waiting = box.wait()
-        await world.until(lambda: topics(database_path))
+        await world.until(lambda: topics(address))
         waiting.cancel()
         await asyncio.sleep(0.1)
         assert world.host._live
         world.go.set()
         await world.until(lambda: not world.host._live)
 
-    story(database_path, steps, idle_seconds=0.02)
+    story(address, steps, idle_seconds=0.02)
 
 
-def test_the_sweep_restores_an_objects_lost_alarm(database_path: Path) -> None:
+def test_the_sweep_restores_an_objects_lost_alarm(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.do("setAlarm", world.clock.now_ms() + 60_000)
-        await asyncio.to_thread(
-            lambda: sqlite3.connect(database_path, isolation_level=None).execute(
-                "DELETE FROM alarms"
-            )
-        )
+        await asyncio.to_thread(sql, address, "DELETE FROM alarms")
         assert await asyncio.to_thread(world.application.sweep) == 1
 
-    story(database_path, steps)
-    verified(database_path)
+    story(address, steps)
+    verified(address)

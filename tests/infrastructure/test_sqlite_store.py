@@ -1,15 +1,11 @@
 """The SQLite store passes the suite of every store, and what only a file can meet."""
 
-# ruff: noqa: E402 (the suite is no test module: pytest must be told of its asserts first)
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-pytest.register_assert_rewrite("tests.infrastructure.store_conformance")
 
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import (

@@ -28,11 +28,11 @@ from infrastructure.errors import (
     VersionConflict,
 )
 from infrastructure.event_mapper import EventMapper
+from infrastructure.sql.queries import Queries
 from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.queries import Queries
 from infrastructure.sqlite.session import SqliteSession
-from infrastructure.unit_of_work import UnitOfWork
-from infrastructure.writer import Work, Writer
+from infrastructure.unit_of_work import UnitOfWork, Work
+from infrastructure.writer import Writer
 from tests.support.clock import ManualClock
 from tests.support.invariants import Log, check_invariants
 
@@ -124,11 +124,8 @@ def in_background(call: Callable[[], Any]) -> Future:
     return future
 
 
-class Busy:
+class Busy(Work):
     """Work that keeps the writer at it until it may end."""
-
-    on_tables = False
-    aggregate_ids = ()
 
     def __init__(self) -> None:
         self.has_begun = threading.Event()
@@ -139,7 +136,7 @@ class Busy:
         assert self.may_end.wait(PATIENCE_SECONDS)
 
 
-class Fails:
+class Fails(Work):
     """Work that raises, in its own part of the transaction or on the tables."""
 
     aggregate_ids = ()

@@ -1,24 +1,23 @@
-"""What must be true of a database file whatever happened to the processes on it.
+"""What must be true of a database whatever happened to the processes on it.
 
-Reads one snapshot of the file with its own SQL, so that it does not trust the code it
+Reads one snapshot of it with its own SQL, so that it does not trust the code it
 checks; only the meaning of an event, a checksum and an alarm's state are the product's.
 Numbers in the text are those of the invariants in the design. Safe beside a live server.
 """
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 
 from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
 from domain.reservation import ID_PREFIX, Reservation, project
 from infrastructure import alarm_state
+from infrastructure.address import Address
 from infrastructure.checksum import GENESIS, chain
 from infrastructure.event_mapper import EventMapper
+from tests.support.database import Connection, snapshot, sql
 
 SHOWN = 20  # problems listed in a failure; the rest are counted
 
@@ -39,32 +38,21 @@ class Log:
         return Counter(type(event).__name__ for of in self.events.values() for event in of)
 
 
-def check_invariants(path: Path) -> Log:
-    """The log, replayed. Raises AssertionError with all that is wrong with the file."""
-    with reading(path) as connection:
-        connection.execute("BEGIN")
+def check_invariants(address: Address) -> Log:
+    """The log, replayed. Raises AssertionError with all that is wrong with the database."""
+    with snapshot(address) as connection:
         problems = list(_problems_of_the_order(connection))
         log = read_log(connection)
         problems += _problems_of_the_holds(log)
         problems += _problems_of_the_read_model(connection, log)
         problems += _problems_of_the_alarms(connection, log)
     more = f"\n... and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    assert not problems, f"{path}:\n" + "\n".join(problems[:SHOWN]) + more
+    assert not problems, f"{address}:\n" + "\n".join(problems[:SHOWN]) + more
     return log
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection that is closed afterwards."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-def read_log(connection: sqlite3.Connection) -> Log:
-    rows = connection.execute(
+def read_log(connection: Connection) -> Log:
+    rows = connection.rows(
         "SELECT originator_id, originator_version, topic, state FROM events"
         " ORDER BY originator_id, originator_version"
     )
@@ -76,17 +64,16 @@ def read_log(connection: sqlite3.Connection) -> Log:
     return Log(events, {name: project(None, history) for name, history in events.items()})
 
 
-def alarms(path: Path) -> dict[str, tuple[float | None, bytes]]:
+def alarms(address: Address) -> dict[str, tuple[float | None, bytes]]:
     """{name: (next_run_time, job_state)} of every alarm row."""
-    with reading(path) as connection:
-        rows = connection.execute("SELECT id, next_run_time, job_state FROM alarms").fetchall()
+    rows = sql(address, "SELECT id, next_run_time, job_state FROM alarms")
     return {row[0].removeprefix(ID_PREFIX): row[1:] for row in rows}
 
 
-def _problems_of_the_order(connection: sqlite3.Connection) -> Iterator[str]:
+def _problems_of_the_order(connection: Connection) -> Iterator[str]:
     """5: positions are 1..head without a gap, versions 1..n, and the checksums chain."""
     checksum, expected, versions = GENESIS, 0, Counter()
-    for position, aggregate, version, topic, state, recorded_at_ms, stored in connection.execute(
+    for position, aggregate, version, topic, state, recorded_at_ms, stored in connection.rows(
         "SELECT position, originator_id, originator_version, topic, state, recorded_at_ms,"
         " checksum FROM events ORDER BY position"
     ):
@@ -101,9 +88,9 @@ def _problems_of_the_order(connection: sqlite3.Connection) -> Iterator[str]:
         if stored != right:
             yield f"the checksum at position {position} does not follow"
         checksum = stored
-    head, head_checksum, projected = connection.execute(
+    ((head, head_checksum, projected),) = connection.rows(
         "SELECT position, checksum, projected_position FROM log_head"
-    ).fetchone()
+    )
     if head != expected or head_checksum != checksum:
         yield f"the head says {head}, the log ends at {expected} (or its checksum differs)"
     if projected != head:
@@ -126,9 +113,9 @@ def _problems_of_the_holds(log: Log) -> Iterator[str]:
                 ended = True
 
 
-def _problems_of_the_read_model(connection: sqlite3.Connection, log: Log) -> Iterator[str]:
+def _problems_of_the_read_model(connection: Connection, log: Log) -> Iterator[str]:
     """4: the read model is what replaying the log gives, row for row."""
-    rows = connection.execute(
+    rows = connection.rows(
         "SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,"
         " expiration_count, alarm_at_ms FROM reservations"
     )
@@ -138,12 +125,12 @@ def _problems_of_the_read_model(connection: sqlite3.Connection, log: Log) -> Ite
             yield f"{name}: the row is {found.get(name)}, the log says {log.states.get(name)}"
 
 
-def _problems_of_the_alarms(connection: sqlite3.Connection, log: Log) -> Iterator[str]:
+def _problems_of_the_alarms(connection: Connection, log: Log) -> Iterator[str]:
     """3: an open hold has one alarm, for its last AlarmScheduled; no other has any.
 
     That there is not a second one is the primary key's doing.
     """
-    rows = connection.execute("SELECT id, job_state FROM alarms")
+    rows = connection.rows("SELECT id, job_state FROM alarms")
     found = {row[0].removeprefix(ID_PREFIX): alarm_state.decode(row[1]) for row in rows}
     for name in sorted(found.keys() | log.events.keys()):
         right = _scheduled_time_ms(log.events.get(name, []))

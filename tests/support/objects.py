@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from infrastructure.address import Address
 from infrastructure.alarm_commands import Attempt, Claim
 from infrastructure.application import ReservationApplication
 from infrastructure.objects.entrypoint import Bindings
@@ -14,14 +14,14 @@ from tests.support.clock import ManualClock
 
 
 class World:
-    """One process with objects. `async with World(path, Class) as world:`"""
+    """One process with objects. `async with World(address, Class) as world:`"""
 
     def __init__(
-        self, path: Path, *classes: type, clock: ManualClock | None = None, **options: Any
+        self, address: Address, *classes: type, clock: ManualClock | None = None, **options: Any
     ) -> None:
         self.clock = clock or ManualClock()
-        prepare(path)
-        self.application = ReservationApplication(path, self.clock)
+        prepare(address)
+        self.application = ReservationApplication(address, self.clock)
         self.host = ObjectHost(self.application, {c.__name__: c for c in classes}, **options)
         spaces = {name: self.host.namespace(name) for name in self.host.classes}
         self.host.env = Bindings(spaces | {"world": self})

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infrastructure.address import Address, PostgresAddress
+
 COMMAND = [sys.executable, "-m", "api"]
 READY_WITHIN_SECONDS = 20.0
 
@@ -44,9 +46,10 @@ class Server:
         command: list[str] | None = None,
         env: dict[str, str] | None = None,
         serves: tuple[str, ...] = ("serve",),
+        database: Address | None = None,
     ) -> None:
         self.folder = folder
-        self.database = folder / "reservations.db"
+        self.database = database or folder / "reservations.db"
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.out = folder / f"out-{self.port}.txt"
@@ -58,13 +61,14 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, wait: bool = True) -> "Server":
-        arguments = [*self._serves, "--port", str(self.port), "--database", str(self.database)]
+        arguments = [*self._serves, "--port", str(self.port)]
+        env = {**os.environ, "RESERVATION_DATABASE": url_of(self.database), **self._env}
         with self.out.open("ab") as out, self.err.open("ab") as err:
             self.process = subprocess.Popen(
                 [*self._command, *arguments, *self._options],
                 stdout=out,
                 stderr=err,
-                env={**os.environ, **self._env},
+                env=env,
                 start_new_session=True,
             )
         if wait:
@@ -133,6 +137,11 @@ class Server:
 
     def __str__(self) -> str:
         return f"{self.out.read_text()}\n{self.err.read_text()}"
+
+
+def url_of(address: Address) -> str:
+    """What a user would write for it, secrets and all."""
+    return address.url if isinstance(address, PostgresAddress) else str(address)
 
 
 def free_port() -> int:

@@ -1,14 +1,12 @@
 """What readers ask: the read model, the log, the alarms. None of it takes a lock."""
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from domain.reservation import ID_PREFIX, Reservation
 from infrastructure.projections import AlarmRow, AlarmScope
-from infrastructure.sqlite.alarm_scope import in_scope
-from infrastructure.sqlite.database import Database, translate
+from infrastructure.sql.alarm_scope import in_scope
 
 _RESERVATION = """
 SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
@@ -17,6 +15,9 @@ _EVENT = """
 SELECT position, originator_id, originator_version, topic, CAST(state AS BLOB),
     recorded_at_ms, checksum
 FROM events"""
+
+
+NO_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,20 @@ class Overview:
     next_alarm_at_ms: int | None
 
 
+class Reader(Protocol):
+    """Who lends a connection for one statement (`Store`)."""
+
+    def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]: ...
+
+
 class Queries:
     """Each method is one statement on a lent connection and sees the newest commit.
 
     Raises, from every method: StoreBusy, StoreUnavailable, StoreStopped, ForkedProcess.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, reader: Reader) -> None:
+        self._all = reader.all
 
     def reservation(self, name: str) -> Reservation | None:
         row = self._one(_RESERVATION + " WHERE name = ?", (name,))
@@ -80,7 +87,7 @@ class Queries:
         return [Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows]
 
     def events_of(
-        self, originator_id: str, *, after_version: int = 0, limit: int = -1
+        self, originator_id: str, *, after_version: int = 0, limit: int = NO_LIMIT
     ) -> list[RecordedEvent]:
         """One aggregate's events in order of version."""
         rows = self._all(
@@ -249,12 +256,3 @@ class Queries:
     def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
         rows = self._all(statement, parameters)
         return rows[0] if rows else None
-
-    def _all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        connection = self._database.take_reader()
-        try:
-            return connection.execute(statement, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise translate(error) from error
-        finally:
-            self._database.give_back(connection)

@@ -19,4 +19,4 @@ def in_scope(scope: AlarmScope, now_ms: int) -> tuple[str, list[object]]:
             where += _NOT_ELSEWHERE
             values += [scope.owner, now_ms]
         wheres.append(where)
-    return f"({' OR '.join(wheres) or '0'})", values
+    return f"({' OR '.join(wheres) or '1 = 0'})", values

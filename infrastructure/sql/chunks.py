@@ -1,20 +1,17 @@
 """Reading the log and its projections side by side, a range of ids at a time."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
-
 from domain.durable_object import OBJECT_PREFIX
 from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
 from infrastructure.objects.object_comparison import ObjectChunk
+from infrastructure.sql.rows import Rows
 
 AFTER_ALL_NAMES = "\U0010ffff"
-_PAGE_ROWS = 2_000
 
 _LAST = """
 SELECT max(originator_id) FROM (
     SELECT DISTINCT originator_id FROM events
-    WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id LIMIT ?)"""
+    WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id LIMIT ?) AS wanted"""
 _MORE = "SELECT EXISTS (SELECT 1 FROM events WHERE originator_id > ? AND originator_id <= ?)"
 _EVENTS = """
 SELECT originator_id, originator_version, topic, CAST(state AS BLOB), position FROM events
@@ -28,42 +25,34 @@ SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
     expiration_count, alarm_at_ms FROM reservations WHERE name > ? AND name <= ?"""
 
 
-def read_chunk(
-    run: Callable[..., Any], after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES
-) -> Chunk:
+def read_chunk(rows: Rows, after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES) -> Chunk:
     """The next `limit` names behind `after_name`, with all projected rows in that range.
 
-    `run(statement, parameters)` executes on the caller's transaction. The last chunk
-    reaches to `upto_name`, so that rows with no events at all are seen too.
+    The last chunk reaches to `upto_name`, so that rows with no events at all are seen too.
+    One name alone may have a history that fills memory, so events come as a stream.
     """
-    last_id, more = _next_ids(run, ID_PREFIX + after_name, limit, ID_PREFIX + upto_name)
+    last_id, more = _next_ids(rows, ID_PREFIX + after_name, limit, ID_PREFIX + upto_name)
     last_name = last_id.removeprefix(ID_PREFIX)
     ids = (ID_PREFIX + after_name, last_id)
-    reservations = {row[0]: row for row in run(_ROWS, (after_name, last_name))}
-    alarms = {row[0]: row for row in run(_ALARMS, ids)}
-    events = _streamed(run(_EVENTS, ids))
+    reservations = {row[0]: row for row in rows.all(_ROWS, (after_name, last_name))}
+    alarms = {row[0]: row for row in rows.all(_ALARMS, ids)}
+    events = rows.stream(_EVENTS, ids)
     return Chunk(last_name if more else None, events, reservations, alarms)
 
 
-def read_object_chunk(run: Callable[..., Any], after_id: str, limit: int) -> ObjectChunk:
+def read_object_chunk(rows: Rows, after_id: str, limit: int) -> ObjectChunk:
     """The next `limit` objects behind the id `after_id`, as `read_chunk` does."""
-    last_id, more = _next_ids(run, after_id, limit, OBJECT_PREFIX + AFTER_ALL_NAMES)
+    last_id, more = _next_ids(rows, after_id, limit, OBJECT_PREFIX + AFTER_ALL_NAMES)
     ids = (after_id, last_id)
-    objects = {row[0]: row for row in run(_OBJECTS, ids)}
-    alarms = {row[0]: row for row in run(_ALARMS, ids)}
-    snapshots = {row[0]: row for row in run(_SNAPSHOTS, ids)}
-    events = _streamed(run(_EVENTS, ids))
+    objects = {row[0]: row for row in rows.all(_OBJECTS, ids)}
+    alarms = {row[0]: row for row in rows.all(_ALARMS, ids)}
+    snapshots = {row[0]: row for row in rows.all(_SNAPSHOTS, ids)}
+    events = rows.stream(_EVENTS, ids)
     return ObjectChunk(last_id if more else None, events, objects, alarms, snapshots)
 
 
-def _next_ids(run: Callable[..., Any], after: str, limit: int, upto: str) -> tuple[str, bool]:
+def _next_ids(rows: Rows, after: str, limit: int, upto: str) -> tuple[str, bool]:
     """The id that the next `limit` aggregates reach to, and whether more follow."""
-    (last_id,) = run(_LAST, (after, upto, limit)).fetchone()
-    more = last_id is not None and run(_MORE, (last_id, upto)).fetchone()[0]
+    last_id = rows.all(_LAST, (after, upto, limit))[0][0]
+    more = last_id is not None and rows.all(_MORE, (last_id, upto))[0][0]
     return (last_id, True) if more else (upto, False)
-
-
-def _streamed(cursor: Any) -> Iterator[tuple]:
-    """The rows a page at a time: one name alone may have a history that fills memory."""
-    while rows := cursor.fetchmany(_PAGE_ROWS):
-        yield from rows

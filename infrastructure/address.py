@@ -1,0 +1,32 @@
+"""Where a database is, in a user's words: the path of a SQLite file or a PostgreSQL URL."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+SQLITE_SCHEME = "sqlite:///"
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """A connection URL as libpq takes it, options and all. Its `str` has no secret."""
+
+    url: str = field(repr=False)
+
+    def __str__(self) -> str:
+        """postgresql://user@host:port/database"""
+        parts = urlsplit(self.url)
+        who, at, where = parts.netloc.rpartition("@")
+        return f"postgresql://{who.partition(':')[0]}{at}{where}{parts.path}"
+
+
+Address = Path | PostgresAddress
+"""Its `str` may be shown to anybody."""
+
+
+def address_of(text: str) -> Address:
+    """The address that `text` means: a URL, or the path of a file."""
+    if text.startswith(POSTGRES_SCHEMES):
+        return PostgresAddress(text)
+    return Path(text.removeprefix(SQLITE_SCHEME))

@@ -1,0 +1,9 @@
+"""The PostgreSQL store: any number of nodes on one database.
+
+`database.py` opens connections, with every timeout that they have, and translates driver
+errors; `schema.py` creates and migrates the tables; `session.py` is the writer's
+transaction, the lock on the log and the way out of a commit whose answer was lost;
+`clock.py` is the database's clock on a node; `watch.py` hears what other nodes say;
+`engine.py` is SQLAlchemy's way in for the job store; `fill.py` takes in a whole log. The
+statements are those of `sql/`.
+"""

@@ -1,0 +1,225 @@
+"""Connections to one PostgreSQL database, and the translation of what its driver raises.
+
+Every wait has a limit. A node that is frozen or cut off inside a transaction loses it
+(IDLE_IN_TRANSACTION_MS) before those that wait for its lock give up (LOCK_MS), and both
+come before its leases end.
+"""
+
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from infrastructure.address import PostgresAddress
+from infrastructure.errors import (
+    DatabaseRefused,
+    ForkedProcess,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreStopped,
+    StoreUnavailable,
+    VersionConflict,
+)
+from infrastructure.postgres.clock import DatabaseClock
+from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
+
+CONNECT_SECONDS = 3
+STATEMENT_MS = 8_000
+LOCK_MS = 4_000
+IDLE_IN_TRANSACTION_MS = 3_000
+UNANSWERED_MS = 5_000  # of what the network does not acknowledge
+READERS = 8  # connections for questions, per process
+READER_WAIT_SECONDS = 2.0
+READER_IDLE_SECONDS = 60.0
+
+# What libpq is told unless the URL says something else.
+DEFAULTS = {
+    "application_name": "reservation-expiry",
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+    "tcp_user_timeout": UNANSWERED_MS,
+    "target_session_attrs": "read-write",  # of several hosts, the one that was promoted
+}
+LIMITS = {
+    "statement_timeout": STATEMENT_MS,
+    "lock_timeout": LOCK_MS,
+    "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
+}
+NO_LIMITS = dict.fromkeys(LIMITS, 0)
+
+
+class Database:
+    """Opens connections to the database at `address` and lends some for reading.
+
+    Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, as the driver's
+    error is; ForkedProcess in a child of the process that made it.
+    """
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self.address = address
+        self.clock = DatabaseClock()
+        self._parameters = _parameters(address)
+        self._closed = False
+        self._forked = False
+        self._pool = ConnectionPool(
+            kwargs=self._connection_parameters(LIMITS),
+            min_size=0,
+            max_size=READERS,
+            timeout=READER_WAIT_SECONDS,
+            max_idle=READER_IDLE_SECONDS,
+            reconnect_timeout=READER_WAIT_SECONDS,
+            name="readers",
+            open=False,
+        )
+        _watch_forks(self)
+
+    def connect(self, *, patient: bool = False) -> psycopg.Connection:
+        """A new connection in autocommit mode, for one thread at a time. A patient one may
+        take as long as it takes."""
+        self.refuse_after_fork()
+        limits = NO_LIMITS if patient else LIMITS
+        try:
+            return psycopg.connect(**self._connection_parameters(limits))
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """Every row of one statement on a lent connection.
+
+        One that turns out to be broken (its server restarted, perhaps) is replaced, once:
+        a question may be asked again.
+        """
+        pool = self._readers()
+        for last in (False, True):
+            connection = None
+            try:
+                with pool.connection() as connection:
+                    return PostgresRows(connection).all(statement, parameters)
+            except StoreUnavailable:
+                if last or not connection.broken:
+                    raise
+                pool.drain()
+            except psycopg.Error as error:
+                raise translate(error) from error
+        raise AssertionError("the loop returns or raises")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """Reads that see one commit, however long they take."""
+        connection = self.connect(patient=True)
+        try:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield Snapshot(PostgresRows(connection))
+        except psycopg.Error as error:
+            raise translate(error) from error
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Closes idle readers now, and those on loan as they come back."""
+        self._closed = True
+        if not self._forked:
+            self._pool.close()
+
+    def refuse_after_fork(self) -> None:
+        if self._forked:
+            raise ForkedProcess(
+                "this process was forked after the database was opened: "
+                "open it again here, after the fork"
+            )
+
+    def _readers(self) -> ConnectionPool:
+        self.refuse_after_fork()
+        if self._closed:
+            raise StoreStopped("the database is closed")
+        if self._pool.closed:
+            self._pool.open()
+        return self._pool
+
+    def _connection_parameters(self, limits: dict[str, int]) -> dict[str, Any]:
+        options = " ".join(f"-c {name}={ms}" for name, ms in limits.items())
+        users = self._parameters.get("options", "")
+        return {**self._parameters, "options": f"{options} {users}".strip(), "autocommit": True}
+
+    def _after_fork_in_child(self) -> None:
+        self._forked = True
+
+
+class PostgresRows:
+    """Reads on one connection (`sql/rows.py`)."""
+
+    _names = count(1)
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._connection.execute(spoken(statement), parameters, binary=True).fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+        try:
+            with self._connection.cursor(f"stream-{next(self._names)}") as cursor:
+                cursor.itersize = PAGE_ROWS
+                cursor.execute(spoken(statement), parameters, binary=True)
+                yield from cursor
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+
+@lru_cache(maxsize=256)
+def spoken(statement: str) -> str:
+    """A statement of `sql/` as PostgreSQL and its driver take it."""
+    return (
+        statement.replace("?", "%s").replace(" AS BLOB)", " AS bytea)").replace(" NOT INDEXED", "")
+    )
+
+
+def translate(error: psycopg.Error) -> StoreError:
+    """Our error for a driver's error."""
+    if isinstance(error, errors.UniqueViolation):
+        return VersionConflict(f"the event is in the log already: {_first_line(error)}")
+    if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
+        return StoreBusy("another node holds the log's lock")
+    if isinstance(error, errors.QueryCanceled | errors.SerializationFailure | PoolTimeout):
+        return StoreBusy(f"the database did not answer in time: {_first_line(error)}")
+    if isinstance(error, errors.DiskFull):
+        return StoreFull("the database server's disk is full")
+    return StoreUnavailable(f"the database cannot be used: {_first_line(error)}")
+
+
+def _first_line(error: psycopg.Error) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _parameters(address: PostgresAddress) -> dict[str, Any]:
+    try:
+        return {**DEFAULTS, **conninfo_to_dict(address.url)}
+    except psycopg.Error:
+        # The driver's sentence would quote the URL, password and all.
+        raise DatabaseRefused(f"{address} is not a URL that PostgreSQL's libpq takes") from None
+
+
+def _watch_forks(database: Database) -> None:
+    reference = weakref.ref(database)
+
+    def mark() -> None:
+        opened = reference()
+        if opened is not None:
+            opened._after_fork_in_child()
+
+    os.register_at_fork(after_in_child=mark)

@@ -1,0 +1,225 @@
+"""The writer's connection: what is PostgreSQL's own about its transaction.
+
+Whoever appends to the log first locks the one row of `log_head` and has the log to
+itself until it commits. So events are decided and numbered one transaction after the
+other, on whatever node, and no position becomes visible before a lower one.
+
+Each transaction leaves its number in the writer's own row of `writers`. If the answer to
+a COMMIT is lost, that row tells, on a new connection, whether it was carried out; nothing
+is ever tried again blindly.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from infrastructure.errors import OutcomeUnknown, StoreError, StoreStopped, StoreUnavailable
+from infrastructure.postgres.database import Database, PostgresRows, spoken, translate
+from infrastructure.projections import AlarmRow
+from infrastructure.sql.session import TAIL_EVENTS, EventRow, Session
+from infrastructure.sql.tables import EVENTS, Table
+
+CHANNEL = "reservation_alarms"
+NOTIFY_WITHIN_MS = 1_000  # an alarm due later is found by every node's own next look
+ASK_OUTCOME_SECONDS = 6.0
+ASK_AGAIN_SECONDS = 0.1
+
+_NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# The clock is read once the lock is ours, so that time never runs backwards in the log.
+_BEGIN_APPENDING = f"{_BEGIN}; SELECT position, checksum FROM log_head FOR UPDATE; {_NOW}"
+_TAILS = f"""
+SELECT tail.* FROM unnest(?::text[]) AS wanted (id), LATERAL (
+    SELECT originator_id, originator_version, topic, state FROM events
+    WHERE originator_id = wanted.id ORDER BY originator_version DESC LIMIT {TAIL_EVENTS}
+) AS tail ORDER BY originator_id, originator_version"""
+_ENTER = "INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ?)"
+_LEAVE = "DELETE FROM writers WHERE token = ?"
+
+logger = logging.getLogger(__name__)
+
+
+class PostgresSession(Session):
+    LOCK_ROWS = " FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, database: Database, *, patient: bool = False) -> None:
+        self._database = database
+        self._patient = patient
+        self._connection: psycopg.Connection | None = None
+        self._token = ""
+        self._batch = 0
+        self._head: tuple[int, bytes] | None = None  # known while the log is locked
+        self._head_moved = False
+        self._soonest_ms: int | None = None  # of alarms that other nodes are to hear of
+
+    def begin(self, *, appends: bool = True) -> None:
+        """Takes the lock on the log if it is to append, waiting for it up to the lock
+        timeout. A connection that has gone since the last transaction is replaced."""
+        fresh = self._connection is None
+        try:
+            self._begin(appends)
+        except StoreUnavailable:
+            if fresh or not self._is_broken():
+                raise
+            self.close()
+            self._begin(appends)
+
+    def _begin(self, appends: bool) -> None:
+        if self._connection is None:
+            self._enter()
+        self._head, self._head_moved, self._soonest_ms = None, False, None
+        cursor = self._say(_BEGIN_APPENDING if appends else f"{_BEGIN}; {_NOW}")
+        cursor.nextset()
+        if appends:
+            position, checksum = cursor.fetchone()
+            self._head = (position, checksum)
+            cursor.nextset()
+        self._database.clock.observe(cursor.fetchone()[0])
+
+    def _enter(self) -> None:
+        """Connects, with a row in `writers` to leave the numbers of transactions in."""
+        self._connection = self._database.connect(patient=self._patient)
+        self._token, self._batch = uuid4().hex, 0
+        try:
+            self._run(_ENTER, (self._token, self._database.clock.now_ms()))
+        except StoreError:
+            self._drop()
+            raise
+
+    def commit(self) -> None:
+        self._batch += 1
+        last = [f"UPDATE writers SET batch = {self._batch} WHERE token = '{self._token}'", "COMMIT"]
+        if self._head_moved:
+            position, checksum = self._head
+            last.insert(
+                0,
+                f"UPDATE log_head SET position = {position}, checksum = '\\x{checksum.hex()}',"
+                f" projected_position = {position}",
+            )
+        if self._soonest_ms is not None:
+            last.insert(0, f"NOTIFY {CHANNEL}, '{self._soonest_ms}'")
+        try:
+            self._say("; ".join(last))
+        except StoreError as error:
+            if not self._is_broken():
+                raise
+            self._find_out(error)
+
+    def _find_out(self, error: StoreError) -> None:
+        """Returns if the transaction turns out to be committed. Raises StoreUnavailable if
+        it is not, OutcomeUnknown if that cannot be told in time.
+
+        Its row in `writers` is locked for as long as the server still works on it.
+        """
+        token, batch = self._token, self._batch
+        self._drop()
+        deadline = time.monotonic() + ASK_OUTCOME_SECONDS
+        while True:
+            try:
+                with self._database.connect() as connection:
+                    found = connection.execute(
+                        "SELECT batch FROM writers WHERE token = %s FOR UPDATE", (token,)
+                    ).fetchone()
+                break
+            except (psycopg.Error, StoreError) as trouble:
+                if time.monotonic() > deadline:
+                    raise OutcomeUnknown(
+                        "the connection was lost during a commit, and whether it was "
+                        f"carried out cannot be found out now: {trouble}"
+                    ) from error
+            time.sleep(ASK_AGAIN_SECONDS)
+        if found is None or found[0] != batch:
+            raise StoreUnavailable("the connection was lost, and nothing was written") from error
+        logger.warning("the connection was lost during a commit; it had been carried out")
+
+    def rollback(self) -> None:
+        if self._connection is not None:
+            self._say("ROLLBACK")
+
+    def close(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            if self._connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                self._run(_LEAVE, (self._token,))
+        except StoreError:
+            pass  # old rows are swept at a start
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def head(self) -> tuple[int, bytes]:
+        return self._head or super().head()
+
+    def append(self, rows: Sequence[EventRow]) -> None:
+        """Adds events. The head moves with the commit, in the same round trip."""
+        self._put(EVENTS, rows)
+        self._head, self._head_moved = (rows[-1][0], rows[-1][-1]), True
+
+    def put_alarms(self, rows: Sequence[AlarmRow]) -> None:
+        super().put_alarms(rows)
+        for _, next_run_time, _ in rows:
+            self._tell_others(next_run_time)
+
+    def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool:
+        replaced = super().replace_alarm(expected, row)
+        if replaced:
+            self._tell_others(row[1])
+        return replaced
+
+    def _tell_others(self, next_run_time: float | None) -> None:
+        """Has other nodes look at an alarm that is due before they would look anyway."""
+        if next_run_time is None:
+            return
+        due_ms = int(next_run_time * 1000)
+        if due_ms < self._database.clock.now_ms() + NOTIFY_WITHIN_MS:
+            self._soonest_ms = min(due_ms, self._soonest_ms or due_ms)
+
+    def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]:
+        return self._fetch(_TAILS, (list(aggregate_ids),))
+
+    def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
+        return f"{column} = ANY(?)", list(keys)
+
+    def _put(self, table: Table, rows: Sequence[tuple]) -> None:
+        """In the order of the keys, so that all nodes take the rows' locks in one order."""
+        columns = zip(*sorted(rows, key=_key), strict=True)
+        arrays = ", ".join(f"?::{type_}[]" for type_ in table.columns.values())
+        statement = f"{table.insert}SELECT * FROM unnest({arrays}){table.on_conflict}"
+        self._run(statement, [list(column) for column in columns])
+
+    def _rows(self) -> PostgresRows:
+        return PostgresRows(self._in_use())
+
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        try:
+            return self._in_use().execute(spoken(statement), parameters).rowcount
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def _say(self, statements: str) -> psycopg.Cursor:
+        """Several statements, without values, in one round trip."""
+        try:
+            return self._in_use().execute(statements, prepare=False)
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+    def _is_broken(self) -> bool:
+        return self._connection is None or self._connection.broken
+
+    def _in_use(self) -> psycopg.Connection:
+        if self._connection is None:
+            raise StoreStopped("there is no transaction")
+        return self._connection
+
+
+def _key(row: tuple) -> Any:
+    return row[0]

@@ -1,0 +1,231 @@
+"""The statements of a write transaction that are the same for every store."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from infrastructure.comparison import Chunk
+from infrastructure.objects.object_comparison import ObjectChunk
+from infrastructure.projections import (
+    AlarmRow,
+    AlarmScope,
+    ObjectRow,
+    OwnerRow,
+    ReservationRow,
+    SnapshotRow,
+)
+from infrastructure.sql.alarm_scope import in_scope
+from infrastructure.sql.chunks import read_chunk, read_object_chunk
+from infrastructure.sql.rows import Rows
+from infrastructure.sql.tables import ALARMS, EVENTS, OBJECTS, RESERVATIONS, SNAPSHOTS, Table
+
+# How many of an aggregate's newest events are fetched to decide on it: the current hold's.
+TAIL_EVENTS = 4
+
+EventRow = tuple[int, str, int, str, bytes, int, bytes]
+
+_HISTORY = """
+SELECT originator_version, topic, CAST(state AS BLOB) FROM events
+WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
+_ALARM = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
+_IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
+_ACQUIRE = """
+INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
+ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, wanted = 0
+WHERE ownerships.owner = excluded.owner OR NOT EXISTS (
+    SELECT 1 FROM owners WHERE token = ownerships.owner AND until_ms > ?)"""
+_RENEW_OWNER = """
+INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
+ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
+
+
+class Session(ABC):
+    """One connection, used by one thread, one transaction at a time.
+
+    Each method is one statement however many rows it takes. Raises, from every method:
+    StoreBusy, StoreFull, StoreUnavailable, VersionConflict.
+    """
+
+    LOCK_ROWS = ""  # what keeps rows that another process is claiming from being claimed
+
+    @abstractmethod
+    def begin(self, *, appends: bool = True) -> None:
+        """Begins a transaction; one that `appends` has the log to itself until its end."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Returns once the transaction is on disk."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Ends the transaction, if there is one, with nothing written."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the connection; the next `begin` opens another."""
+
+    @abstractmethod
+    def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]:
+        """The newest TAIL_EVENTS events of each: (originator_id, version, topic, state)."""
+
+    @abstractmethod
+    def _rows(self) -> Rows:
+        """The transaction's connection, for reading."""
+
+    @abstractmethod
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Executes it. How many rows it touched."""
+
+    @abstractmethod
+    def _put(self, table: Table, rows: Sequence[tuple]) -> None: ...
+
+    @abstractmethod
+    def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
+        """A condition that the column is one of these, and its value."""
+
+    # The log
+
+    def history(self, aggregate_id: str, after_version: int = 0) -> list[tuple[int, str, bytes]]:
+        """All events of one aggregate, or those behind a version: (version, topic, state)."""
+        return self._fetch(_HISTORY, (aggregate_id, after_version))
+
+    def head(self) -> tuple[int, bytes]:
+        """The newest committed position and its checksum."""
+        return self._fetch("SELECT position, checksum FROM log_head")[0]
+
+    def append(self, rows: Sequence[EventRow]) -> None:
+        """Adds events and moves the head, and with it the projections, to the last."""
+        self._put(EVENTS, rows)
+        position, checksum = rows[-1][0], rows[-1][-1]
+        self._run(
+            "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?",
+            (position, checksum, position),
+        )
+
+    def mark_projected(self) -> None:
+        """Says that the projections follow from the whole log."""
+        self._run("UPDATE log_head SET projected_position = position")
+
+    def mark_written(self) -> None:
+        """Has the commit write something, though nothing is different after it.
+
+        SQLite leaves a page alone that is overwritten with what it holds, hence two steps.
+        """
+        self._run("UPDATE log_head SET projected_position = projected_position + 1")
+        self._run("UPDATE log_head SET projected_position = projected_position - 1")
+
+    # Alarms
+
+    def put_alarms(self, rows: Sequence[AlarmRow]) -> None:
+        self._put(ALARMS, rows)
+
+    def delete_alarms(self, alarm_ids: Sequence[str]) -> None:
+        self._delete("alarms", alarm_ids)
+
+    def due_alarms(self, now_ms: int, limit: int, scope: AlarmScope) -> list[AlarmRow]:
+        """Alarms whose time has come and which the scope has, the earliest first; those
+        that another transaction is claiming just now are left out."""
+        where, values = in_scope(scope, now_ms)
+        return self._fetch(
+            f"{_ALARM} WHERE next_run_time <= ? AND {where} ORDER BY next_run_time LIMIT ?"
+            + self.LOCK_ROWS,
+            (now_ms / 1000, *values, limit),
+        )
+
+    def alarm(self, alarm_id: str) -> AlarmRow | None:
+        return self._one(f"{_ALARM} WHERE id = ?", (alarm_id,))
+
+    def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool:
+        """Writes `row` if the alarm's state still is `expected`. Whether it was."""
+        alarm_id, next_run_time, job_state = row
+        changed = self._run(
+            "UPDATE alarms SET next_run_time = ?, job_state = ?" + _IF_UNCHANGED,
+            (next_run_time, job_state, alarm_id, expected),
+        )
+        return changed == 1
+
+    def park_alarm(self, alarm_id: str, expected: bytes) -> None:
+        """Takes the alarm out of the clock's sight if its state still is `expected`."""
+        self._run("UPDATE alarms SET next_run_time = NULL" + _IF_UNCHANGED, (alarm_id, expected))
+
+    def remove_alarm(self, alarm_id: str, expected: bytes) -> bool:
+        """Deletes the alarm if its state still is `expected`. Whether it was."""
+        return self._run("DELETE FROM alarms" + _IF_UNCHANGED, (alarm_id, expected)) == 1
+
+    # The read model
+
+    def put_reservations(self, rows: Sequence[ReservationRow]) -> None:
+        self._put(RESERVATIONS, rows)
+
+    def delete_reservations(self, names: Sequence[str]) -> None:
+        self._delete("reservations", names, key="name")
+
+    def chunk(self, after_name: str, limit: int) -> Chunk:
+        """The log and its projections for the next `limit` names (see `chunks.py`)."""
+        return read_chunk(self._rows(), after_name, limit)
+
+    # Durable objects
+
+    def object_row(self, object_id: str) -> ObjectRow | None:
+        return self._one("SELECT id, version, alarm_at_ms FROM objects WHERE id = ?", (object_id,))
+
+    def put_objects(self, rows: Sequence[ObjectRow]) -> None:
+        self._put(OBJECTS, rows)
+
+    def delete_objects(self, object_ids: Sequence[str]) -> None:
+        self._delete("objects", object_ids)
+
+    def object_chunk(self, after_id: str, limit: int) -> ObjectChunk:
+        """The log and its projections for the next `limit` objects (see `chunks.py`)."""
+        return read_object_chunk(self._rows(), after_id, limit)
+
+    def snapshot(self, object_id: str) -> SnapshotRow | None:
+        return self._one(
+            "SELECT id, version, CAST(state AS BLOB) FROM snapshots WHERE id = ?", (object_id,)
+        )
+
+    def put_snapshot(self, row: SnapshotRow) -> None:
+        self._put(SNAPSHOTS, [row])
+
+    def delete_snapshots(self, object_ids: Sequence[str]) -> None:
+        self._delete("snapshots", object_ids)
+
+    # Who runs which object
+
+    def owner_of(self, object_id: str) -> str | None:
+        row = self._one("SELECT owner FROM ownerships WHERE id = ?", (object_id,))
+        return None if row is None else row[0]
+
+    def acquire(self, object_id: str, owner: str, now_ms: int) -> bool:
+        """Makes the object the owner's unless another has it, who is then asked for it."""
+        if self._run(_ACQUIRE, (object_id, owner, now_ms)) == 1:
+            return True
+        self._run("UPDATE ownerships SET wanted = 1 WHERE id = ? AND wanted = 0", (object_id,))
+        return False
+
+    def owners(self) -> list[OwnerRow]:
+        return self._fetch("SELECT token, until_ms, process FROM owners")
+
+    def renew_owner(self, row: OwnerRow) -> None:
+        self._run(_RENEW_OWNER, row)
+
+    def forget_owners(self, tokens: Sequence[str]) -> None:
+        """Their objects are free."""
+        self._delete("ownerships", tokens, key="owner")
+        self._delete("owners", tokens, key="token")
+
+    def release(self, object_ids: Sequence[str], owner: str) -> None:
+        """These objects of the owner's are free."""
+        among, wanted = self._among("id", object_ids)
+        self._run(f"DELETE FROM ownerships WHERE {among} AND owner = ?", (wanted, owner))
+
+    def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
+        among, wanted = self._among(key, keys)
+        self._run(f"DELETE FROM {table} WHERE {among}", (wanted,))
+
+    def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        rows = self._fetch(statement, parameters)
+        return rows[0] if rows else None
+
+    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        return self._rows().all(statement, parameters)

@@ -1,0 +1,454 @@
+"""The PostgreSQL store: the suite of every store, and what only a server can meet."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from infrastructure.address import PostgresAddress
+from infrastructure.alarm_commands import RESERVATIONS
+from infrastructure.alarm_handler import LEASE_MS
+from infrastructure.application import ReservationApplication
+from infrastructure.errors import (
+    DatabaseNotWritable,
+    DatabaseRefused,
+    ForeignDatabase,
+    NewerSchema,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreFull,
+    StoreUnavailable,
+    VersionConflict,
+)
+from infrastructure.postgres import session as session_module
+from infrastructure.postgres.database import LIMITS, translate
+from infrastructure.postgres.schema import MIGRATIONS, migrate
+from infrastructure.postgres.session import PostgresSession
+from infrastructure.postgres.store import PostgresStore
+from infrastructure.startup import check, prepare
+from tests.infrastructure.store_conformance import (
+    NOW_MS,
+    OpenSession,
+    StoreConformance,
+    append,
+    event_rows,
+    positions,
+    seat,
+)
+from tests.support.database import sql
+from tests.support.invariants import check_invariants
+from tests.support.postgres import PostgresServer
+from tests.support.proxy import Proxy
+
+
+@pytest.fixture
+def empty(postgres: PostgresServer) -> PostgresAddress:
+    """A schema with nothing in it."""
+    return postgres.address("alone")
+
+
+@pytest.fixture
+def address(empty: PostgresAddress) -> PostgresAddress:
+    prepare(empty)
+    return empty
+
+
+@pytest.fixture
+def open_session(address: PostgresAddress) -> Iterator[OpenSession]:
+    store = PostgresStore(address)
+    opened: list[PostgresSession] = []
+
+    def open_one() -> PostgresSession:
+        opened.append(store.session())
+        return opened[-1]
+
+    yield open_one
+    for session in opened:
+        session.close()
+    store.close()
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[Proxy]:
+    with Proxy(postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def application(
+    address: PostgresAddress, postgres: PostgresServer, proxy: Proxy
+) -> Iterator[ReservationApplication]:
+    """One that reaches the server through a proxy, by the clocks of both."""
+    through = PostgresAddress(address.url.replace(f":{postgres.port}/", f":{proxy.port}/"))
+    application = ReservationApplication(through)
+    application.start(alarms=False)
+    yield application
+    application.stop()
+
+
+class TestPostgresSession(StoreConformance):
+    @pytest.fixture
+    def open_session(self, open_session: OpenSession) -> OpenSession:
+        return open_session
+
+
+# The order of the log, and whoever stands in its way
+
+
+def test_f18_a_reader_never_skips_the_event_of_a_writer_that_pauses_before_its_commit(
+    address: PostgresAddress, open_session: OpenSession
+) -> None:
+    slow, fast = open_session(), open_session()
+    slow.begin()
+    slow.append(event_rows(slow, (seat(1), 1)))
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: [append(fast, (seat(2), 1)), done.set()])
+    thread.start()
+    store = PostgresStore(address)
+    for _ in range(10):
+        assert store.all("SELECT position FROM events") == []
+        time.sleep(0.02)
+    assert not done.is_set()
+    slow.commit()
+    thread.join()
+    rows = store.all("SELECT position, originator_id FROM events ORDER BY position")
+    assert rows == [(1, seat(1)), (2, seat(2))]
+    store.close()
+
+
+def test_a_lock_that_is_not_had_in_time_is_an_error_that_says_so(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "lock_timeout", 50)
+    first, second = open_session(), open_session()
+    first.begin()
+    with pytest.raises(StoreBusy, match="another node holds the log's lock"):
+        second.begin()
+    second.rollback()
+    first.rollback()
+    second.begin()
+
+
+def test_claims_do_not_wait_for_whoever_appends_nor_for_each_other(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "lock_timeout", 50)
+    appending, one, other = open_session(), open_session(), open_session()
+    appending.begin()
+    appending.put_alarms([(seat(n), float(n), b"a") for n in range(4)])
+    appending.commit()
+    appending.begin()
+    appending.append(event_rows(appending, (seat(1), 1)))
+    one.begin(appends=False)
+    other.begin(appends=False)
+    assert [row[0] for row in one.due_alarms(NOW_MS, 2, RESERVATIONS)] == [seat(0), seat(1)]
+    assert [row[0] for row in other.due_alarms(NOW_MS, 9, RESERVATIONS)] == [seat(2), seat(3)]
+
+
+def test_a_node_that_is_frozen_inside_a_transaction_loses_it_and_holds_nobody_up(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "idle_in_transaction_session_timeout", 200)
+    frozen, other = open_session(), open_session()
+    frozen.begin()
+    frozen.append(event_rows(frozen, (seat(1), 1)))
+    began = time.monotonic()
+    append(other, (seat(2), 1))
+    assert 0.1 < time.monotonic() - began < 2
+    with pytest.raises(StoreUnavailable, match="nothing was written"):
+        frozen.commit()
+    append(frozen, (seat(3), 1))
+    assert positions(other) == [1, 2]
+
+
+def test_the_limits_of_every_wait_come_before_the_end_of_a_lease() -> None:
+    frozen, waiting = (LIMITS[f"{n}_timeout"] for n in ("idle_in_transaction_session", "lock"))
+    assert 0 < frozen < waiting < LEASE_MS
+    assert LIMITS["statement_timeout"] > 0
+
+
+# A commit whose answer was lost
+
+
+def test_a_commit_whose_answer_was_lost_is_found_to_be_carried_out(
+    application: ReservationApplication, address: PostgresAddress, proxy: Proxy
+) -> None:
+    application.hold("seat-1", 60)
+    proxy.cut_after(b"; COMMIT")
+    state = application.hold("seat-1", 60)
+    assert proxy.cuts == 1
+    assert state == application.get("seat-1")
+    assert application.hold("seat-2", 60).status == "held"
+    assert check_invariants(address).counts()["Held"] == 3
+
+
+def test_a_commit_that_never_arrived_is_found_to_be_undone(
+    application: ReservationApplication,
+    address: PostgresAddress,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    application.hold("seat-1", 60)
+    say, lost = PostgresSession._say, []
+
+    def lose_it(session: PostgresSession, statements: str) -> Any:
+        if statements.endswith("COMMIT") and not lost:
+            lost.append(session)
+            session._connection.pgconn.finish()
+        return say(session, statements)
+
+    monkeypatch.setattr(PostgresSession, "_say", lose_it)
+    with pytest.raises(StoreUnavailable, match="nothing was written"):
+        application.hold("seat-1", 60)
+    assert application.hold("seat-2", 60).status == "held"
+    assert check_invariants(address).counts()["Held"] == 2
+
+
+def test_a_commit_that_nobody_can_be_asked_about_has_an_outcome_that_is_unknown(
+    application: ReservationApplication,
+    address: PostgresAddress,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_module, "ASK_OUTCOME_SECONDS", 0.2)
+    application.hold("seat-1", 60)
+    proxy.refusing = True
+    proxy.cut_after(b"; COMMIT")
+    with pytest.raises(OutcomeUnknown, match="cannot be found out now"):
+        application.hold("seat-1", 60)
+    assert isinstance(application.writer.last_error, OutcomeUnknown)
+    proxy.refusing = False
+    assert application.hold("seat-2", 60).status == "held"
+    check_invariants(address)
+
+
+def test_a_commit_that_is_still_under_way_is_waited_for(
+    address: PostgresAddress, open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is locked by the transaction in doubt, which here is committed a little later
+    by somebody who has it in hand."""
+    session = open_session()
+    append(session, (seat(1), 1))
+    token = session._token
+    with psycopg.connect(address.url) as other:
+        batch = session._batch + 1
+        other.execute("UPDATE writers SET batch = %s WHERE token = %s", (batch, token))
+        session.begin()
+        session._batch = batch
+        threading.Timer(0.3, other.commit).start()
+        session._find_out(StoreUnavailable("it went"))
+        time.sleep(0.1)
+
+
+# Connections that go
+
+
+def test_reads_and_writes_go_on_after_every_connection_was_cut(
+    application: ReservationApplication, postgres: PostgresServer, proxy: Proxy
+) -> None:
+    application.hold("seat-1", 60)
+    with ThreadPoolExecutor(8) as pool:  # so that there are several readers
+        list(pool.map(lambda _: application.get("seat-1"), range(50)))
+    for _ in range(3):
+        proxy.cut()
+        assert application.get("seat-1").status == "held"
+        assert application.hold("seat-1", 60).status == "held"
+
+
+def test_a_database_that_is_away_is_told_of_in_time_and_comes_back(
+    application: ReservationApplication, proxy: Proxy
+) -> None:
+    application.hold("seat-1", 60)
+    application.get("seat-1")
+    proxy.refusing = True
+    proxy.cut()
+    for ask in (lambda: application.get("seat-1"), lambda: application.hold("seat-1", 60)):
+        began = time.monotonic()
+        with pytest.raises((StoreUnavailable, StoreBusy)):
+            ask()
+        assert time.monotonic() - began < 5
+    proxy.refusing = False
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            assert application.get("seat-1").status == "held"
+            assert application.hold("seat-1", 60).status == "held"
+            return
+        except (StoreUnavailable, StoreBusy):
+            assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+ERRORS = {
+    "a statement that takes too long": ("SELECT pg_sleep(5)", StoreBusy),
+    "a version that is there": (
+        "INSERT INTO events SELECT 99, originator_id, originator_version, topic, state, 0, ''"
+        " FROM events",
+        VersionConflict,
+    ),
+    "a table that is gone": ("SELECT 1 FROM nowhere", StoreUnavailable),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_the_drivers_error_is_translated_for(
+    kind: str, open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement, error_class = ERRORS[kind]
+    monkeypatch.setitem(LIMITS, "statement_timeout", 100)
+    session = open_session()
+    append(session, (seat(1), 1))
+    session.begin()
+    with pytest.raises(error_class) as raised:
+        session._run(statement)
+    assert isinstance(raised.value.__cause__, psycopg.Error)
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (psycopg.errors.DeadlockDetected(), StoreBusy),
+        (psycopg.errors.SerializationFailure(), StoreBusy),
+        (psycopg.errors.DiskFull(), StoreFull),
+        (psycopg.errors.AdminShutdown(), StoreUnavailable),
+        (psycopg.errors.ReadOnlySqlTransaction(), StoreUnavailable),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_an_error_that_is_hard_to_bring_about_is_translated(error: Any, ours: type) -> None:
+    assert type(translate(error)) is ours
+
+
+# The clock
+
+
+def test_a_transactions_time_is_the_databases(
+    application: ReservationApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr("infrastructure.clock.time.time_ns", lambda: (right_ms - 600_000) * 10**6)
+    state = application.hold("seat-1", 60)
+    assert abs(state.created_at_ms - right_ms) < 5_000
+    assert abs(application.clock.now_ms() - right_ms) < 5_000
+
+
+# Hearing of alarms
+
+
+def test_a_watch_hears_of_alarms_due_soon_and_of_no_others(
+    address: PostgresAddress, open_session: OpenSession
+) -> None:
+    heard: list[int] = []
+    store = PostgresStore(address)
+    watch = store.watch(heard.append)
+    watch.start()
+    session = open_session()
+    session.begin()
+    now_ms = session._database.clock.now_ms()
+    session.put_alarms([(seat(1), (now_ms + 60_000) / 1000, b"a")])
+    session.commit()
+    time.sleep(0.3)
+    for number, due_ms in enumerate((now_ms + 300, now_ms + 100)):
+        session.begin()
+        session.put_alarms([(seat(number), due_ms / 1000, b"a")])
+        session.commit()
+    deadline = time.monotonic() + 5
+    while len(heard) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert heard == [now_ms + 300, now_ms + 100]
+    watch.stop()
+    watch.stop()
+    store.close()
+
+
+# The schema
+
+
+def test_ten_nodes_may_start_at_once_on_an_empty_schema(empty: PostgresAddress) -> None:
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(prepare, [empty] * 10))
+    assert check(empty) == "ready"
+    assert sql(empty, "SELECT version FROM reservation_expiry_schema") == [(len(MIGRATIONS),)]
+
+
+def test_a_role_that_owns_its_schema_and_no_more_is_enough(postgres: PostgresServer) -> None:
+    postgres.run(
+        "DROP SCHEMA IF EXISTS app CASCADE",
+        "DROP ROLE IF EXISTS app",
+        "CREATE ROLE app LOGIN",
+        "CREATE SCHEMA app AUTHORIZATION app",
+    )
+    address = PostgresAddress(postgres.url(user="app"))
+    assert check(address) == "will be made"
+    prepare(address)
+    application = ReservationApplication(address)
+    application.start()
+    assert application.hold("seat-1", 60).status == "held"
+    application.stop()
+    tables = postgres.run("SELECT DISTINCT schemaname FROM pg_tables WHERE tableowner = 'app'")
+    assert tables == [("app",)]
+    postgres.run("DROP SCHEMA app CASCADE", "DROP ROLE app")
+
+
+def test_a_role_that_may_make_nothing_is_told_what_it_needs(postgres: PostgresServer) -> None:
+    postgres.run("DROP ROLE IF EXISTS nobodys", "CREATE ROLE nobodys LOGIN")
+    address = PostgresAddress(postgres.url(user="nobodys"))
+    for start in (check, prepare):
+        with pytest.raises(DatabaseNotWritable, match="CREATE SCHEMA nobodys AUTHORIZATION"):
+            start(address)
+    postgres.run("DROP ROLE nobodys")
+
+
+def test_tables_that_are_not_ours_are_refused_and_left_alone(empty: PostgresAddress) -> None:
+    sql(empty, "CREATE TABLE events (what text)")
+    with pytest.raises(ForeignDatabase, match="a schema of its own"):
+        prepare(empty)
+    assert sql(empty, "SELECT count(*) FROM pg_tables WHERE schemaname = 'alone'") == [(1,)]
+
+
+def test_a_newer_schema_is_refused(address: PostgresAddress) -> None:
+    sql(address, "UPDATE reservation_expiry_schema SET version = 99")
+    for start in (check, prepare):
+        with pytest.raises(NewerSchema, match="has schema 99"):
+            start(address)
+
+
+def test_a_migration_that_fails_leaves_everything_as_it_was(address: PostgresAddress) -> None:
+    store = PostgresStore(address)
+    steps = (*MIGRATIONS, "ALTER TABLE alarms ADD COLUMN note text; SELECT 1 / 0")
+    with pytest.raises(StoreUnavailable, match="division by zero"):
+        migrate(store, steps)
+    assert check(address) == "ready"
+    migrate(store, (*MIGRATIONS, "ALTER TABLE alarms ADD COLUMN note text"))
+    assert sql(address, "SELECT version FROM reservation_expiry_schema") == [(2,)]
+    store.close()
+
+
+# Secrets
+
+
+def test_an_address_shows_neither_password_nor_options() -> None:
+    address = PostgresAddress(
+        "postgresql://app:s3cret@h1:1,h2:2/db?password=s3cret&sslmode=require"
+    )
+    assert str(address) == "postgresql://app@h1:1,h2:2/db"
+    assert "s3cret" not in repr(address)
+
+
+def test_a_url_that_is_none_is_refused_without_being_quoted() -> None:
+    for url in ("postgresql://app:s3%zzcret@h/db", "postgresql://h/db?nonsense=s3cret"):
+        with pytest.raises(DatabaseRefused, match="is not a URL") as refused:
+            check(PostgresAddress(url))
+        assert "cret" not in str(refused.value)
+
+
+def test_passwords_and_tls_options_reach_the_driver() -> None:
+    url = "postgresql://app:s3cret@h/db?sslmode=verify-full&connect_timeout=9&options=-csearch_path%3Dx"
+    parameters = PostgresStore(PostgresAddress(url))._connection_parameters(LIMITS)
+    assert (parameters["password"], parameters["sslmode"]) == ("s3cret", "verify-full")
+    assert parameters["connect_timeout"] == "9"
+    assert parameters["options"].endswith(" -csearch_path=x")
+    assert "-c lock_timeout=4000" in parameters["options"]

