@@ -5,8 +5,9 @@ BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
 PYTHON    ?= python3
 TEST_ARGS ?=
-# Tests mostly wait for servers; one process more than there are cores keeps those busy.
-PYTEST_PARALLEL ?= --numprocesses 3 --dist loadgroup
+# Tests mostly wait for servers; more processes than there are cores keep those busy. A file's
+# tests stay together, for they share what takes long to set up.
+PYTEST_PARALLEL ?= --numprocesses 4 --dist loadfile
 
 export RESERVATION_HOST     ?= 127.0.0.1
 export RESERVATION_PORT     ?= $(or $(PORT),8787)

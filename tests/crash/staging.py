@@ -26,6 +26,7 @@ from tests.support.server import COMMAND, Server, free_port, url_of, wait_for
 
 LAUNCHER = [sys.executable, "-m", "tests.crash.launcher"]
 END_WITHIN_SECONDS = 15
+AT_ONCE = 2_000  # holds put into one transaction, which must not take long
 TTL_SECONDS = 60  # of holds put into a file; what matters is when they are due
 
 
@@ -49,10 +50,12 @@ def hold_in(
     May be called beside a running server: its next look at the alarms finds them.
     """
     prepare(address)
+    names = list(names)
     application = ReservationApplication(address, ManualClock(due_at_ms - ttl_seconds * 1000))
     application.start(alarms=False)
     try:
-        application.writer.execute(HoldEach(names, ttl_seconds))
+        for first in range(0, len(names), AT_ONCE):
+            application.writer.execute(HoldEach(names[first : first + AT_ONCE], ttl_seconds))
     finally:
         application.stop()
 

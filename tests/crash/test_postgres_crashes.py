@@ -142,13 +142,14 @@ def all_ended(database: PostgresAddress) -> bool:
 def test_a_standby_that_is_promoted_is_found_and_has_all_that_was_answered(
     make_node: Callable[..., Server],
 ) -> None:
-    primary = PostgresServer(synchronous_standby_names="*", synchronous_commit="local")
-    standby = PostgresServer()
+    primary, standby = PostgresServer(), PostgresServer()
     try:
         primary.start()
         standby.copy_of(primary)
         standby.start()
-        primary.run("ALTER SYSTEM SET synchronous_commit = 'on'", "SELECT pg_reload_conf()")
+        primary.run("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+        is_synchronous = "SELECT sync_state FROM pg_stat_replication"
+        wait_for(lambda: primary.run(is_synchronous) == [("sync",)], 10)
         address = primary.address("f")
         both = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
         database = PostgresAddress(address.url.replace(f"127.0.0.1:{primary.port}", both))
@@ -156,7 +157,7 @@ def test_a_standby_that_is_promoted_is_found_and_has_all_that_was_answered(
         with Holding(node).going_on() as holding:
             wait_for(lambda: len(holding.held) > 50, 10)
             primary.kill()
-            standby.run("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_promote()")
+            standby.run("SELECT pg_promote()")
             before = len(holding.held)
             wait_for(lambda: len(holding.held) > before + 20, 15)
         wait_for(lambda: all_ended(database), 20, 0.2)
