@@ -57,7 +57,7 @@ lab: install ## walk the lab on a scratch database and show the evidence
 	$(BIN)/python -m lab.walk
 
 bench: install ## measure beside workerd and stock APScheduler; about half an hour
-	$(BIN)/python -m benchmarks --json docs/benchmark.json
+	$(BIN)/python -m benchmarks $(BENCH_ARGS) --json docs/benchmark.json
 
 bench-quick: install ## the same, small, in about two minutes
 	$(BIN)/python -m benchmarks --quick

@@ -20,6 +20,7 @@ from benchmarks.limits import limits
 from benchmarks.load import MissingTool, generator
 from benchmarks.objects import objects
 from benchmarks.plot import draw_growth
+from benchmarks.postgres import postgres
 from benchmarks.scenarios import requests_per_second
 from benchmarks.schedules import schedules
 from benchmarks.servers import cpu_count
@@ -42,13 +43,16 @@ class Scale:
     log_holds: int
     objects: tuple[int, int] = (5_000, 500)
     schedules: tuple[tuple[int, ...], int, int] = ((1_000, 100_000), 1_000, 60)
+    nodes: tuple[int, ...] = (3,)  # on PostgreSQL, besides one and two
 
 
 SCALES = {
-    "smoke": Scale(1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10), ((30,), 20, 1)),
+    "smoke": Scale(
+        1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10), ((30,), 20, 1), (),
+    ),
     "quick": Scale(
         1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), (10_000, 100_000), 50_000,
-        (1_000, 200), ((1_000, 10_000), 500, 5),
+        (1_000, 200), ((1_000, 10_000), 500, 5), (),
     ),
     "usual": Scale(
         3, 5, 100_000, (20_000, 200_000), 30, 20, (500, 10_000),
@@ -67,12 +71,13 @@ SCALES = {
 @click.option("--smoke", "scale", flag_value="smoke", help="Everything, tiny: does it run?")
 @click.option("--only", help="Only the groups whose name has this word.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures.")
-def main(scale: str | None, only: str | None, json_file: Path | None) -> None:
+@click.option("--database", help="postgresql:// URL to measure on instead of a server of ours.")
+def main(scale: str | None, only: str | None, json_file: Path | None, database: str | None) -> None:
     """Measure this service beside its peers."""
     started = time.time()
     figures: list[Figure] = []
     chosen = SCALES[scale or "usual"]
-    for name, group in groups(chosen, figures).items():
+    for name, group in groups(chosen, figures, database).items():
         if only is None or only in name:
             click.echo(f"{name} ...", err=True)
             try:
@@ -88,7 +93,9 @@ def main(scale: str | None, only: str | None, json_file: Path | None) -> None:
     sys.exit(any(figure.verdict == "MISSED" for figure in figures))
 
 
-def groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterator[Figure]]]:
+def groups(
+    scale: Scale, figures: list[Figure], database: str | None = None
+) -> dict[str, Callable[[], Iterator[Figure]]]:
     def creates() -> float | None:
         found = [f.ours_median for f in figures if f.what.startswith("creates of")]
         return found[0] if found else None
@@ -103,6 +110,9 @@ def groups(scale: Scale, figures: list[Figure]) -> dict[str, Callable[[], Iterat
         "schedules": lambda: schedules(*scale.schedules),
         "replay": lambda: replay_tools(scale.log_holds),
         "limits": lambda: limits(creates()),
+        "postgres": lambda: postgres(
+            database, scale.rounds, scale.seconds, scale.drains[0], scale.late_over, scale.nodes
+        ),
     }
 
 

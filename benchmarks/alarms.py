@@ -1,28 +1,32 @@
 """How alarms behave: many overdue at once, spread out, all in one instant."""
 
 import json
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
-from benchmarks.data import fill
+from benchmarks.data import database_of, fill
 from benchmarks.figures import Bar, Figure
 from benchmarks.load import MissingTool, run_load
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import Ours, Workerd, ours, scratch, workerd
+from infrastructure.address import Address
+from tests.support.database import sql
 from tests.support.server import wait_for
 
 PATIENCE_SECONDS = 120
 LEAD_SECONDS = 4  # from making holds that will be due to their being due
 PEER_TTL_SECONDS = 5
 CREATES_PER_SECOND = 500
+
+Place = Callable[[Path], Address]
+"""Where the database of a measurement is, which has that folder for itself."""
 
 
 def drains(rounds: int, sizes: tuple[int, ...], peer_seconds: float) -> Iterator[Figure]:
@@ -38,7 +42,7 @@ def drains(rounds: int, sizes: tuple[int, ...], peer_seconds: float) -> Iterator
         stock = Figure("  beside stock APScheduler", "1/s", bar=Bar(6, 12))
         steady = Figure("  from the first to the last", "1/s")
         for _ in range(rounds if first else 1):
-            per_second, from_first = _drain_ours(size)
+            per_second, from_first = drain_ours(size)
             figure.ours.append(per_second)
             stock.ours.append(per_second)
             steady.ours.append(from_first)
@@ -71,15 +75,16 @@ def _drain_peers(figure: Figure, stock: Figure, seconds: float, size: int) -> No
         stock.peer.append(float(done.stdout))
 
 
-def _drain_ours(size: int) -> tuple[float, float]:
+def drain_ours(size: int, place: Place = database_of, nodes: int = 1) -> tuple[float, float]:
     """Expired per second from the process's start to the last, and from the first."""
-    with scratch() as folder:
+    with scratch() as folder, ExitStack() as stack:
         now_ms = int(time.time() * 1000)
-        path = fill(folder, size, lambda i: now_ms - 60_000 + i % 1_000)
+        database = fill(place(folder), size, lambda i: now_ms - 60_000 + i % 1_000)
         started = time.time()
-        with ours(folder=folder):
-            wait_for(lambda: _open_alarms(path) == 0, PATIENCE_SECONDS)
-        first_ms, last_ms, count = _expiries(path)
+        for _ in range(nodes):
+            stack.enter_context(ours(database=database))
+        wait_for(lambda: _open_alarms(database) == 0, PATIENCE_SECONDS)
+        first_ms, last_ms, count = _expiries(database)
         if count != size:
             raise WrongAnswer(f"{count} expired where {size} were due")
         return size / (last_ms / 1000 - started), size / max(last_ms - first_ms, 1) * 1000
@@ -105,29 +110,29 @@ def _drain_workerd(seconds: float) -> tuple[float, int]:
 def lateness(spread_over: int, bursts: tuple[int, ...]) -> Iterator[Figure]:
     """How late alarms are: spread out, in one instant, and beside other load."""
     count = spread_over * 10
-    late = _lateness_ours(count, lambda due, i: due + i * spread_over * 1000 // count)
+    late = lateness_ours(count, lambda due, i: due + i * spread_over * 1000 // count)
     bars = (Bar(4, 2, "ours", low=True), Bar(12, 4, "ours", low=True))
     peer = _lateness_workerd(count, spread_over)
-    yield from _lateness_figures(f"lateness, {count} over {spread_over} s", late, bars, peer)
+    yield from lateness_figures(f"lateness, {count} over {spread_over} s", late, bars, peer)
     for burst in bursts:
         bars = (None, Bar(150, 60, "ours", low=True)) if burst <= 500 else (None, None)
-        late = _lateness_ours(burst, lambda due, i: due)
-        yield from _lateness_figures(f"lateness, {burst:,} in one instant", late, bars)
+        late = lateness_ours(burst, lambda due, i: due)
+        yield from lateness_figures(f"lateness, {burst:,} in one instant", late, bars)
         if burst > 500:
             bar = Bar(2_000, 1_000, "ours", low=True)
             yield Figure(f"  the last of {burst:,}", "ms", [max(late)], bar=bar)
             reads: list[float] = []
-            late = _lateness_ours(burst, lambda due, i: due, reads)
+            late = lateness_ours(burst, lambda due, i: due, reads)
             yield Figure("  reads' p99 meanwhile", "ms", reads, bar=Bar(80, None, "ours", low=True))
-    late = _lateness_ours(count, lambda due, i: due + i * spread_over * 1000 // count, busy=True)
-    yield from _lateness_figures(
+    late = lateness_ours(count, lambda due, i: due + i * spread_over * 1000 // count, busy=True)
+    yield from lateness_figures(
         f"lateness, {count} over {spread_over} s beside {CREATES_PER_SECOND} creates/s",
         late,
         (None, None),
     )
 
 
-def _lateness_figures(
+def lateness_figures(
     what: str,
     late: list[float],
     bars: tuple[Bar | None, Bar | None],
@@ -136,17 +141,22 @@ def _lateness_figures(
     if min(late) < 0:
         raise WrongAnswer(f"an alarm rang {-min(late)} ms early")
     for word, share, bar in (("p50", 0.5, bars[0]), ("p99", 0.99, bars[1]), ("max", 1.0, None)):
-        theirs = [_percentile(peer, share)] if peer else []
+        theirs = [percentile(peer, share)] if peer else []
         name = Workerd.name if peer else ""
-        yield Figure(f"{what}, {word}", "ms", [_percentile(late, share)], theirs, name, bar)
+        yield Figure(f"{what}, {word}", "ms", [percentile(late, share)], theirs, name, bar)
 
 
-def _lateness_ours(
-    count: int, due_at_ms, reads_p99: list[float] | None = None, busy: bool = False
+def lateness_ours(
+    count: int,
+    due_at_ms: Callable[[int, int], int],
+    reads_p99: list[float] | None = None,
+    busy: bool = False,
+    place: Place = database_of,
 ) -> list[float]:
-    with scratch() as folder, ours(folder=folder) as server:
+    """How late each of `count` alarms is, in ms, that are due at `due_at_ms(start, i)`."""
+    with scratch() as folder, ours(database=place(folder)) as server:
         due_ms = int(time.time() * 1000) + LEAD_SECONDS * 1000 + count // 20
-        path = fill(folder, count, lambda i: due_at_ms(due_ms, i))
+        database = fill(server.database, count, lambda i: due_at_ms(due_ms, i))
         if time.time() * 1000 > due_ms:
             raise WrongAnswer("the holds were due before they were made")
         with _creating(server) if busy else _idle():
@@ -154,7 +164,7 @@ def _lateness_ours(
                 seconds = (due_ms / 1000 - time.time()) + 2
                 reads_p99.append(run_load("reads", server.port, seconds, name="h-1").p99_ms)
             wait_for(lambda: len(_late(server)) >= count, PATIENCE_SECONDS, 0.25)
-        if not busy and _open_alarms(path):
+        if not busy and _open_alarms(database):
             raise WrongAnswer("alarms are left over")
         return _late(server)
 
@@ -220,20 +230,19 @@ def _lines(out: Path) -> list[dict]:
     return [json.loads(line) for line in lines if '"reservation-alarm"' in line]
 
 
-def _open_alarms(path: Path) -> int:
-    with sqlite3.connect(path) as connection:
-        return connection.execute("SELECT EXISTS (SELECT 1 FROM alarms)").fetchone()[0]
+def _open_alarms(database: Address) -> int:
+    return sql(database, "SELECT count(*) FROM alarms")[0][0]
 
 
-def _expiries(path: Path) -> tuple[int, int, int]:
-    with sqlite3.connect(path) as connection:
-        return connection.execute(
-            "SELECT min(recorded_at_ms), max(recorded_at_ms), count(*) FROM events "
-            "WHERE topic = 'reservation.Expired'"
-        ).fetchone()
+def _expiries(database: Address) -> tuple[int, int, int]:
+    return sql(
+        database,
+        "SELECT min(recorded_at_ms), max(recorded_at_ms), count(*) FROM events "
+        "WHERE topic = 'reservation.Expired'",
+    )[0]
 
 
-def _percentile(values: list[float], share: float) -> float:
+def percentile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return (
         ordered[min(int(share * len(ordered)), len(ordered) - 1)]

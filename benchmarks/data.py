@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from infrastructure.address import Address
 from infrastructure.commands import HoldReservation
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.session import SqliteSession
 from infrastructure.startup import prepare
+from infrastructure.store import open_store
 from infrastructure.unit_of_work import UnitOfWork
 
 HOLDS_PER_COMMIT = 1_000
@@ -20,13 +20,14 @@ TTL_SECONDS = 3_600
 
 
 def fill(
-    folder: Path, holds: int, expires_at_ms: Callable[[int], int], tag: str = "h", first: int = 1
-) -> Path:
-    """Holds `{tag}-{first}` and so on in `folder`'s database.
+    where: Address, holds: int, expires_at_ms: Callable[[int], int], tag: str = "h", first: int = 1
+) -> Address:
+    """Holds `{tag}-{first}` and so on in the database there, or in a folder's. Its address.
 
     The i-th of them (from 0) ends at `expires_at_ms(i)`.
     """
-    with _unit_of_work(folder) as transaction:
+    address = database_of(where)
+    with _unit_of_work(address) as transaction:
         for start in range(0, holds, HOLDS_PER_COMMIT):
             numbers = range(start, min(start + HOLDS_PER_COMMIT, holds))
             with transaction() as unit:
@@ -34,7 +35,7 @@ def fill(
                 for i in numbers:
                     unit.now_ms = expires_at_ms(i) - TTL_SECONDS * 1000
                     HoldReservation(_id(tag, first, i, holds), TTL_SECONDS).run(unit)
-    return folder / "reservations.db"
+    return address
 
 
 def fill_log(folder: Path, events: int, names: int, now_ms: int) -> Path:
@@ -44,23 +45,28 @@ def fill_log(folder: Path, events: int, names: int, now_ms: int) -> Path:
     """
     rounds = max(events // (2 * names), 1)  # a hold is two events
     ids = [f"reservation/h-{number}" for number in range(1, names + 1)]
-    with _unit_of_work(folder) as transaction:
+    path = database_of(folder)
+    with _unit_of_work(path) as transaction:
         for ago in range(rounds - 1, -1, -1):
             with transaction() as unit:
                 unit.load(ids)
                 unit.now_ms = now_ms - ago * 1_000
                 for reservation_id in ids:
                     HoldReservation(reservation_id, TTL_SECONDS).run(unit)
-    return folder / "reservations.db"
+    return path
+
+
+def database_of(where: Address) -> Address:
+    """A folder's database, or what is one already."""
+    return where / "reservations.db" if isinstance(where, Path) and where.is_dir() else where
 
 
 @contextmanager
-def _unit_of_work(folder: Path) -> Iterator[Callable[[], AbstractContextManager[UnitOfWork]]]:
+def _unit_of_work(address: Address) -> Iterator[Callable[[], AbstractContextManager[UnitOfWork]]]:
     """Lends what begins a transaction; each commits at the end of its block."""
-    path = folder / "reservations.db"
-    prepare(path)
-    database = Database(path)
-    session, mapper = SqliteSession(database), EventMapper()
+    prepare(address)
+    store = open_store(address)
+    session, mapper = store.session(), EventMapper()
 
     @contextmanager
     def transaction() -> Iterator[UnitOfWork]:
@@ -72,7 +78,7 @@ def _unit_of_work(folder: Path) -> Iterator[Callable[[], AbstractContextManager[
 
     yield transaction
     session.close()
-    database.close()
+    store.close()
 
 
 def _id(tag: str, first: int, i: int, holds: int) -> str:

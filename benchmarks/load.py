@@ -31,10 +31,12 @@ class Load:
     unexpected: int  # answers with another status than the scenario's, or none at all
 
 
-def run_load(script: str, port: int, seconds: float, **variables: object) -> Load:
+def run_load(
+    script: str, port: int, seconds: float, connections: int = CONNECTIONS, **variables: object
+) -> Load:
     """Runs a scenario against a port. Variables go to the script."""
     run = _wrk if shutil.which("wrk") else _python
-    return run(script, port, max(1, round(seconds)), **variables)
+    return run(script, port, max(1, round(seconds)), connections, **variables)
 
 
 def generator() -> str:
@@ -42,11 +44,11 @@ def generator() -> str:
     return "wrk" if shutil.which("wrk") else "aiohttp (wrk is not installed)"
 
 
-def _wrk(script: str, port: int, seconds: int, **variables: object) -> Load:
+def _wrk(script: str, port: int, seconds: int, connections: int, **variables: object) -> Load:
     command = [
         "wrk",
         "--threads=1",
-        f"--connections={CONNECTIONS}",
+        f"--connections={connections}",
         f"--duration={seconds}s",
         "--timeout=20s",
         f"--script={SCRIPTS / script}.lua",
@@ -59,7 +61,7 @@ def _wrk(script: str, port: int, seconds: int, **variables: object) -> Load:
     return Load(found["perSecond"], found["p50Ms"], found["p99Ms"], found["unexpected"])
 
 
-def _python(script: str, port: int, seconds: int, **variables: object) -> Load:
-    latencies, unexpected, took = python_load.run(script, port, seconds, CONNECTIONS, **variables)
+def _python(script: str, port: int, seconds: int, connections: int, **variables: object) -> Load:
+    latencies, unexpected, took = python_load.run(script, port, seconds, connections, **variables)
     p50, p99 = (python_load.percentile(latencies, percent) for percent in (50, 99))
     return Load(len(latencies) / took, p50, p99, unexpected)

@@ -11,7 +11,7 @@ from benchmarks.figures import Bar, Figure
 from benchmarks.load import CONNECTIONS, Load, MissingTool, run_load
 from benchmarks.servers import Ours, Workerd, ours, workerd
 from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.database import Database
+from infrastructure.store import open_store
 from infrastructure.verify import verify
 
 PAUSE_SECONDS = 0.5
@@ -42,7 +42,7 @@ def requests_per_second(rounds: int, seconds: float, many: int) -> Iterator[Figu
             found = _all_loads(server, seconds)
             _hold_many(server.port, "spread", many)
             spread.ours.append(_read_spread(server.port, seconds, many))
-            _check_log(server)
+            check_log(server)
             _note(found, figures, "ours")
         try:
             with workerd() as peer:
@@ -113,10 +113,11 @@ def _sample(port: int, tag: str, status: str) -> None:
             raise WrongAnswer(f"{body} where {right} should be")
 
 
-def _check_log(server: Ours) -> None:
-    database = Database(server.database)
-    report = verify(database, EventMapper())
-    database.close()
+def check_log(server: Ours) -> None:
+    """Raises WrongAnswer unless what was made under load is whole."""
+    store = open_store(server.database)
+    report = verify(store, EventMapper())
+    store.close()
     if report.found:
         raise WrongAnswer(f"the log does not verify after the load: {report.differences[:3]}")
 

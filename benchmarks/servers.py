@@ -17,6 +17,7 @@ from pathlib import Path
 from string import Template
 
 from benchmarks.load import MissingTool
+from infrastructure.address import Address
 from tests.support.server import Server, free_port
 
 HERE = Path(__file__).parent
@@ -35,10 +36,12 @@ class Ours(Server):
 
 
 @contextmanager
-def ours(*options: str, folder: Path | None = None) -> Iterator[Ours]:
-    """Serves `folder`'s database, or a fresh one, until the block ends."""
+def ours(
+    *options: str, folder: Path | None = None, database: Address | None = None
+) -> Iterator[Ours]:
+    """Serves a database, or `folder`'s, or a fresh one, until the block ends."""
     with scratch() as made:
-        server = Ours(folder or made, "--log-level", "warning", *options)
+        server = Ours(folder or made, "--log-level", "warning", *options, database=database)
         server.start()
         try:
             yield server

@@ -21,7 +21,7 @@ from domain.reservation import ID_PREFIX, Reservation, project, starts_anew
 from infrastructure.checksum import chain
 from infrastructure.event_mapper import EventMapper
 from infrastructure.projections import ObjectRow, alarm_row, reservation_row
-from infrastructure.sql.session import Session
+from infrastructure.sql.session import Session, TailRow
 
 
 class Work:
@@ -46,9 +46,18 @@ class Work:
 
 
 class UnitOfWork:
-    """Made by the writer for one transaction; `now_ms` is its one reading of the clock."""
+    """Made by the writer for one transaction; `now_ms` is its one reading of the clock.
 
-    def __init__(self, session: Session, mapper: EventMapper, now_ms: int) -> None:
+    `loaded` are the tails of the aggregates that the transaction was begun with.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        mapper: EventMapper,
+        now_ms: int,
+        loaded: tuple[Iterable[str], Iterable[TailRow]] = ((), ()),
+    ) -> None:
         self.session = session
         self.now_ms = now_ms
         self._mapper = mapper
@@ -60,14 +69,17 @@ class UnitOfWork:
         self._changed: set[str] = set()
         self._rescheduled: set[str] = set()
         self._after_flush: list[Callable[[], object]] = []
+        self._take(*loaded)
 
     def load(self, aggregate_ids: Iterable[str]) -> None:
         """Fetches, in one query, the events that decisions on these will need."""
         wanted = [i for i in set(aggregate_ids) if i not in self._tails]
-        if not wanted:
-            return
-        self._tails.update((i, []) for i in wanted)
-        for originator_id, version, topic, state in self.session.tails(wanted):
+        if wanted:
+            self._take(wanted, self.session.tails(wanted))
+
+    def _take(self, aggregate_ids: Iterable[str], tails: Iterable[TailRow]) -> None:
+        self._tails.update((i, []) for i in aggregate_ids)
+        for originator_id, version, topic, state in tails:
             self._tails[originator_id].append((version, topic, state))
 
     def reservation(self, reservation_id: str) -> Reservation | None:

@@ -182,9 +182,11 @@ class Writer:
     def _transact(self, session: Session, tickets: list[_Ticket]) -> Exception | None:
         """One transaction. What made it fail as a whole, if anything did."""
         try:
-            session.begin(appends=any(ticket.work.appends for ticket in tickets))
-            unit = UnitOfWork(session, self._mapper, self._clock.now_ms())
-            unit.load(i for ticket in tickets for i in ticket.work.aggregate_ids)
+            works = [ticket.work for ticket in tickets]
+            wanted = list({i for work in works for i in work.aggregate_ids})
+            tails = session.begin(appends=any(work.appends for work in works), wanted=wanted)
+            now_ms = self._clock.now_ms()  # once the lock is ours, not before
+            unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))
             for ticket in tickets:
                 if not ticket.work.on_tables:
                     _attempt(ticket, unit)

@@ -7,7 +7,7 @@ come before its leases end.
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg.waiting import Ready, Wait
 
 from infrastructure.address import PostgresAddress
 from infrastructure.errors import (
@@ -30,6 +30,7 @@ from infrastructure.errors import (
     VersionConflict,
 )
 from infrastructure.postgres.clock import DatabaseClock
+from infrastructure.postgres.reader_pool import ReaderPool
 from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
 
 CONNECT_SECONDS = 3
@@ -37,9 +38,7 @@ STATEMENT_MS = 8_000
 LOCK_MS = 4_000
 IDLE_IN_TRANSACTION_MS = 3_000
 UNANSWERED_MS = 5_000  # of what the network does not acknowledge
-READERS = 8  # connections for questions, per process
-READER_WAIT_SECONDS = 2.0
-READER_IDLE_SECONDS = 60.0
+READERS = 24  # connections for questions, per process, of a server's 100 or so
 
 # What libpq is told unless the URL says something else.
 DEFAULTS = {
@@ -72,16 +71,7 @@ class Database:
         self._parameters = _parameters(address)
         self._closed = False
         self._forked = False
-        self._pool = ConnectionPool(
-            kwargs=self._connection_parameters(LIMITS),
-            min_size=0,
-            max_size=READERS,
-            timeout=READER_WAIT_SECONDS,
-            max_idle=READER_IDLE_SECONDS,
-            reconnect_timeout=READER_WAIT_SECONDS,
-            name="readers",
-            open=False,
-        )
+        self._readers = ReaderPool(self.connect, READERS)
         _watch_forks(self)
 
     def connect(self, *, patient: bool = False) -> psycopg.Connection:
@@ -90,7 +80,7 @@ class Database:
         self.refuse_after_fork()
         limits = NO_LIMITS if patient else LIMITS
         try:
-            return psycopg.connect(**self._connection_parameters(limits))
+            return _Connection.connect(**self._connection_parameters(limits))
         except psycopg.Error as error:
             raise translate(error) from error
 
@@ -100,18 +90,20 @@ class Database:
         One that turns out to be broken (its server restarted, perhaps) is replaced, once:
         a question may be asked again.
         """
-        pool = self._readers()
+        self.refuse_after_fork()
+        if self._closed:
+            raise StoreStopped("the database is closed")
         for last in (False, True):
-            connection = None
+            connection = self._readers.take()
             try:
-                with pool.connection() as connection:
-                    return PostgresRows(connection).all(statement, parameters)
+                return PostgresRows(connection).all(statement, parameters)
             except StoreUnavailable:
+                if connection.broken:
+                    self._readers.forget_idle()
                 if last or not connection.broken:
                     raise
-                pool.drain()
-            except psycopg.Error as error:
-                raise translate(error) from error
+            finally:
+                self._readers.give_back(connection)
         raise AssertionError("the loop returns or raises")
 
     @contextmanager
@@ -130,7 +122,7 @@ class Database:
         """Closes idle readers now, and those on loan as they come back."""
         self._closed = True
         if not self._forked:
-            self._pool.close()
+            self._readers.close()
 
     def refuse_after_fork(self) -> None:
         if self._forked:
@@ -139,21 +131,36 @@ class Database:
                 "open it again here, after the fork"
             )
 
-    def _readers(self) -> ConnectionPool:
-        self.refuse_after_fork()
-        if self._closed:
-            raise StoreStopped("the database is closed")
-        if self._pool.closed:
-            self._pool.open()
-        return self._pool
-
     def _connection_parameters(self, limits: dict[str, int]) -> dict[str, Any]:
-        options = " ".join(f"-c {name}={ms}" for name, ms in limits.items())
+        settings = {**limits, "standard_conforming_strings": "on"}
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         users = self._parameters.get("options", "")
         return {**self._parameters, "options": f"{options} {users}".strip(), "autocommit": True}
 
     def _after_fork_in_child(self) -> None:
         self._forked = True
+
+
+class _Connection(psycopg.Connection):
+    """The driver's, which gives up the interpreter lock once for a statement, not twice.
+
+    It asks the system whether the socket can be written before it writes, though it always
+    can; and a thread that lets go of the lock is behind all others that want it.
+    """
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return super().wait(_written_at_once(gen), interval, timeout)
+
+
+def _written_at_once(steps: Generator[Wait, Ready, Any]) -> Generator[Wait, Ready, Any]:
+    try:
+        awaited = next(steps)
+        if awaited == Wait.RW:
+            awaited = steps.send(Ready.W)  # if it was not all taken, this is asked again
+        while True:
+            awaited = steps.send((yield awaited))
+    except StopIteration as end:
+        return end.value
 
 
 class PostgresRows:
@@ -194,7 +201,7 @@ def translate(error: psycopg.Error) -> StoreError:
         return VersionConflict(f"the event is in the log already: {_first_line(error)}")
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
         return StoreBusy("another node holds the log's lock")
-    if isinstance(error, errors.QueryCanceled | errors.SerializationFailure | PoolTimeout):
+    if isinstance(error, errors.QueryCanceled | errors.SerializationFailure):
         return StoreBusy(f"the database did not answer in time: {_first_line(error)}")
     if isinstance(error, errors.DiskFull):
         return StoreFull("the database server's disk is full")

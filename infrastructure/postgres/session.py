@@ -12,15 +12,17 @@ is ever tried again blindly.
 import logging
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 
 from infrastructure.errors import OutcomeUnknown, StoreError, StoreStopped, StoreUnavailable
+from infrastructure.postgres.arrays import columns, texts
 from infrastructure.postgres.database import Database, PostgresRows, spoken, translate
 from infrastructure.projections import AlarmRow
-from infrastructure.sql.session import TAIL_EVENTS, EventRow, Session
+from infrastructure.sql.session import MOVE_HEAD, TAIL_EVENTS, EventRow, Session, TailRow
 from infrastructure.sql.tables import EVENTS, Table
 
 CHANNEL = "reservation_alarms"
@@ -30,13 +32,13 @@ ASK_AGAIN_SECONDS = 0.1
 
 _NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-# The clock is read once the lock is ours, so that time never runs backwards in the log.
-_BEGIN_APPENDING = f"{_BEGIN}; SELECT position, checksum FROM log_head FOR UPDATE; {_NOW}"
+_LOCK = "SELECT position, checksum FROM log_head FOR UPDATE"
 _TAILS = f"""
 SELECT tail.* FROM unnest(?::text[]) AS wanted (id), LATERAL (
     SELECT originator_id, originator_version, topic, state FROM events
     WHERE originator_id = wanted.id ORDER BY originator_version DESC LIMIT {TAIL_EVENTS}
 ) AS tail ORDER BY originator_id, originator_version"""
+_LEAVE_NUMBER = "UPDATE writers SET batch = ? WHERE token = ?"
 _ENTER = "INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ?)"
 _LEAVE = "DELETE FROM writers WHERE token = ?"
 
@@ -54,31 +56,40 @@ class PostgresSession(Session):
         self._batch = 0
         self._head: tuple[int, bytes] | None = None  # known while the log is locked
         self._head_moved = False
+        self._waiting: list[tuple[str, str, Sequence[Any]]] = []  # (table, statement, values)
         self._soonest_ms: int | None = None  # of alarms that other nodes are to hear of
 
-    def begin(self, *, appends: bool = True) -> None:
+    def begin(self, *, appends: bool = True, wanted: Sequence[str] = ()) -> list[TailRow]:
         """Takes the lock on the log if it is to append, waiting for it up to the lock
         timeout. A connection that has gone since the last transaction is replaced."""
         fresh = self._connection is None
         try:
-            self._begin(appends)
+            return self._begin(appends, wanted)
         except StoreUnavailable:
             if fresh or not self._is_broken():
                 raise
             self.close()
-            self._begin(appends)
+            return self._begin(appends, wanted)
 
-    def _begin(self, appends: bool) -> None:
+    def _begin(self, appends: bool, wanted: Sequence[str]) -> list[TailRow]:
+        """In one round trip: what is read behind the lock sees what was there when it
+        became ours, and the clock read there never runs backwards in the log."""
         if self._connection is None:
             self._enter()
         self._head, self._head_moved, self._soonest_ms = None, False, None
-        cursor = self._say(_BEGIN_APPENDING if appends else f"{_BEGIN}; {_NOW}")
-        cursor.nextset()
+        self._waiting.clear()
+        statements = [_BEGIN, _NOW]
         if appends:
-            position, checksum = cursor.fetchone()
-            self._head = (position, checksum)
+            statements.insert(1, _LOCK)
+        if wanted:
+            statements.append(_TAILS.replace("?", "'" + texts(wanted).replace("'", "''") + "'"))
+        cursor = self._say("; ".join(statements))
+        if appends:
             cursor.nextset()
+            self._head = cursor.fetchone()
+        cursor.nextset()
         self._database.clock.observe(cursor.fetchone()[0])
+        return cursor.fetchall() if wanted and cursor.nextset() else []
 
     def _enter(self) -> None:
         """Connects, with a row in `writers` to leave the numbers of transactions in."""
@@ -92,18 +103,19 @@ class PostgresSession(Session):
 
     def commit(self) -> None:
         self._batch += 1
-        last = [f"UPDATE writers SET batch = {self._batch} WHERE token = '{self._token}'", "COMMIT"]
         if self._head_moved:
             position, checksum = self._head
-            last.insert(
-                0,
-                f"UPDATE log_head SET position = {position}, checksum = '\\x{checksum.hex()}',"
-                f" projected_position = {position}",
-            )
-        if self._soonest_ms is not None:
-            last.insert(0, f"NOTIFY {CHANNEL}, '{self._soonest_ms}'")
+            self._write("log_head", MOVE_HEAD, (position, checksum, position))
+        self._write("writers", _LEAVE_NUMBER, (self._batch, self._token))
         try:
-            self._say("; ".join(last))
+            with self._in_use().pipeline():  # what waits, and the commit, in one round trip
+                self._send_waiting()
+                self._in_use().execute("COMMIT")
+        except psycopg.Error as error:
+            ours = translate(error)
+            if not self._is_broken():
+                raise ours from error
+            self._find_out(ours)
         except StoreError as error:
             if not self._is_broken():
                 raise
@@ -137,6 +149,7 @@ class PostgresSession(Session):
         logger.warning("the connection was lost during a commit; it had been carried out")
 
     def rollback(self) -> None:
+        self._waiting.clear()
         if self._connection is not None:
             self._say("ROLLBACK")
 
@@ -183,23 +196,46 @@ class PostgresSession(Session):
         if due_ms < self._database.clock.now_ms() + NOTIFY_WITHIN_MS:
             self._soonest_ms = min(due_ms, self._soonest_ms or due_ms)
 
-    def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]:
-        return self._fetch(_TAILS, (list(aggregate_ids),))
+    def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
+        return self._fetch(_TAILS, (texts(aggregate_ids),))
 
     def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
-        return f"{column} = ANY(?)", list(keys)
+        return f"{column} = ANY(?::text[])", texts(keys)
 
     def _put(self, table: Table, rows: Sequence[tuple]) -> None:
         """In the order of the keys, so that all nodes take the rows' locks in one order."""
-        columns = zip(*sorted(rows, key=_key), strict=True)
-        arrays = ", ".join(f"?::{type_}[]" for type_ in table.columns.values())
-        statement = f"{table.insert}SELECT * FROM unnest({arrays}){table.on_conflict}"
-        self._run(statement, [list(column) for column in columns])
+        self._write(table.name, _put_statement(table), columns(table, sorted(rows, key=_key)))
+
+    def _write(self, table: str, statement: str, parameters: Sequence[Any] = ()) -> None:
+        """Keeps it to be sent with others: every round trip gives up the interpreter lock
+        to the threads that wait for it, and is long in coming back."""
+        if any(table == waiting for waiting, _, _ in self._waiting):
+            self._send_waiting()  # one statement must not change a row twice
+        self._waiting.append((table, statement, parameters))
+
+    def _send_waiting(self) -> None:
+        """All that waits, in one statement."""
+        waiting, self._waiting = self._waiting, []
+        soonest_ms, self._soonest_ms = self._soonest_ms, None
+        if not waiting:
+            return
+        parts = ", ".join(f"{table}_ AS ({statement})" for table, statement, _ in waiting)
+        values = [value for _, _, parameters in waiting for value in parameters]
+        tell = "SELECT 1"
+        if soonest_ms is not None:
+            tell = f"SELECT pg_notify('{CHANNEL}', ?)"
+            values.append(str(soonest_ms))
+        self._execute(f"WITH {parts} {tell}", values)
 
     def _rows(self) -> PostgresRows:
+        self._send_waiting()
         return PostgresRows(self._in_use())
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        self._send_waiting()
+        return self._execute(statement, parameters)
+
+    def _execute(self, statement: str, parameters: Sequence[Any]) -> int:
         try:
             return self._in_use().execute(spoken(statement), parameters).rowcount
         except psycopg.Error as error:
@@ -219,6 +255,12 @@ class PostgresSession(Session):
         if self._connection is None:
             raise StoreStopped("there is no transaction")
         return self._connection
+
+
+@cache
+def _put_statement(table: Table) -> str:
+    arrays = ", ".join(f"?::{type_}[]" for type_ in table.columns.values())
+    return f"{table.insert}SELECT * FROM unnest({arrays}){table.on_conflict}"
 
 
 def _key(row: tuple) -> Any:

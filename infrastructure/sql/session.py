@@ -23,12 +23,15 @@ from infrastructure.sql.tables import ALARMS, EVENTS, OBJECTS, RESERVATIONS, SNA
 TAIL_EVENTS = 4
 
 EventRow = tuple[int, str, int, str, bytes, int, bytes]
+TailRow = tuple[str, int, str, bytes]
+"""(originator_id, version, topic, state)"""
 
 _HISTORY = """
 SELECT originator_version, topic, CAST(state AS BLOB) FROM events
 WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
 _ALARM = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
 _IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
+MOVE_HEAD = "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?"
 _ACQUIRE = """
 INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
 ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, wanted = 0
@@ -49,8 +52,11 @@ class Session(ABC):
     LOCK_ROWS = ""  # what keeps rows that another process is claiming from being claimed
 
     @abstractmethod
-    def begin(self, *, appends: bool = True) -> None:
-        """Begins a transaction; one that `appends` has the log to itself until its end."""
+    def begin(self, *, appends: bool = True, wanted: Sequence[str] = ()) -> list[TailRow]:
+        """Begins a transaction; one that `appends` has the log to itself until its end.
+
+        Returns the `tails` of those wanted.
+        """
 
     @abstractmethod
     def commit(self) -> None:
@@ -65,8 +71,8 @@ class Session(ABC):
         """Closes the connection; the next `begin` opens another."""
 
     @abstractmethod
-    def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]:
-        """The newest TAIL_EVENTS events of each: (originator_id, version, topic, state)."""
+    def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
+        """The newest TAIL_EVENTS events of each, in order of id and version."""
 
     @abstractmethod
     def _rows(self) -> Rows:
@@ -74,7 +80,11 @@ class Session(ABC):
 
     @abstractmethod
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
-        """Executes it. How many rows it touched."""
+        """Executes it now. How many rows it touched."""
+
+    def _write(self, table: str, statement: str, parameters: Sequence[Any] = ()) -> None:
+        """Executes it at the latest before the next statement that reads, or the commit."""
+        self._run(statement, parameters)
 
     @abstractmethod
     def _put(self, table: Table, rows: Sequence[tuple]) -> None: ...
@@ -97,14 +107,11 @@ class Session(ABC):
         """Adds events and moves the head, and with it the projections, to the last."""
         self._put(EVENTS, rows)
         position, checksum = rows[-1][0], rows[-1][-1]
-        self._run(
-            "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?",
-            (position, checksum, position),
-        )
+        self._write("log_head", MOVE_HEAD, (position, checksum, position))
 
     def mark_projected(self) -> None:
         """Says that the projections follow from the whole log."""
-        self._run("UPDATE log_head SET projected_position = position")
+        self._write("log_head", "UPDATE log_head SET projected_position = position")
 
     def mark_written(self) -> None:
         """Has the commit write something, though nothing is different after it.
@@ -146,7 +153,8 @@ class Session(ABC):
 
     def park_alarm(self, alarm_id: str, expected: bytes) -> None:
         """Takes the alarm out of the clock's sight if its state still is `expected`."""
-        self._run("UPDATE alarms SET next_run_time = NULL" + _IF_UNCHANGED, (alarm_id, expected))
+        park = "UPDATE alarms SET next_run_time = NULL" + _IF_UNCHANGED
+        self._write("alarms", park, (alarm_id, expected))
 
     def remove_alarm(self, alarm_id: str, expected: bytes) -> bool:
         """Deletes the alarm if its state still is `expected`. Whether it was."""
@@ -207,7 +215,7 @@ class Session(ABC):
         return self._fetch("SELECT token, until_ms, process FROM owners")
 
     def renew_owner(self, row: OwnerRow) -> None:
-        self._run(_RENEW_OWNER, row)
+        self._write("owners", _RENEW_OWNER, row)
 
     def forget_owners(self, tokens: Sequence[str]) -> None:
         """Their objects are free."""
@@ -217,11 +225,12 @@ class Session(ABC):
     def release(self, object_ids: Sequence[str], owner: str) -> None:
         """These objects of the owner's are free."""
         among, wanted = self._among("id", object_ids)
-        self._run(f"DELETE FROM ownerships WHERE {among} AND owner = ?", (wanted, owner))
+        release = f"DELETE FROM ownerships WHERE {among} AND owner = ?"
+        self._write("ownerships", release, (wanted, owner))
 
     def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
         among, wanted = self._among(key, keys)
-        self._run(f"DELETE FROM {table} WHERE {among}", (wanted,))
+        self._write(table, f"DELETE FROM {table} WHERE {among}", (wanted,))
 
     def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
         rows = self._fetch(statement, parameters)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """`columns` says which, in the order of a row's values, and what PostgreSQL calls their
     types; the first is the key. Rows of a table that is no log take the place of older ones

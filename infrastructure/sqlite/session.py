@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from infrastructure.errors import StoreBusy, StoreStopped
-from infrastructure.sql.session import TAIL_EVENTS, Session
+from infrastructure.sql.session import TAIL_EVENTS, Session, TailRow
 from infrastructure.sql.tables import Table
 from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, SqliteRows, translate
 
@@ -35,7 +35,7 @@ class SqliteSession(Session):
         self._connection: sqlite3.Connection | None = None
         self._data_version: list[tuple[int]] | None = None
 
-    def begin(self, *, appends: bool = True) -> None:
+    def begin(self, *, appends: bool = True, wanted: Sequence[str] = ()) -> list[TailRow]:
         """Takes the write lock, waiting for it up to the busy timeout.
 
         SQLite has one writer at a time, whatever it writes. Its own wait sleeps longer and
@@ -52,7 +52,7 @@ class SqliteSession(Session):
         while True:
             try:
                 self._run("BEGIN IMMEDIATE")
-                return
+                return self.tails(wanted) if wanted else []
             except StoreBusy:
                 if time.monotonic() > deadline:
                     raise
@@ -74,7 +74,7 @@ class SqliteSession(Session):
         if connection is not None:
             connection.close()
 
-    def tails(self, aggregate_ids: Sequence[str]) -> list[tuple[str, int, str, bytes]]:
+    def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         return self._fetch(_TAILS, (_json(aggregate_ids),))
 
     def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:

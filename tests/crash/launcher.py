@@ -14,6 +14,7 @@ switch for it. Four variables, read here only:
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from api.cli import main
 from infrastructure import alarm_state
@@ -45,9 +46,9 @@ class Saboteur:
         begin, append = session_class.begin, session_class.append
         put_alarms, commit = session_class.put_alarms, session_class.commit
 
-        def noted_begin(session: Session, **options: bool) -> None:
+        def noted_begin(session: Session, **options: Any) -> Any:
             self._contents.clear()
-            begin(session, **options)
+            return begin(session, **options)
 
         def noted_append(session: Session, rows: list[tuple]) -> None:
             append(session, rows)

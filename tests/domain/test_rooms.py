@@ -34,7 +34,6 @@ ONLY_IN = {
     ),
     "sqlite3": ("infrastructure/sqlite/",),
     "psycopg": ("infrastructure/postgres/",),
-    "psycopg_pool": ("infrastructure/postgres/",),
     "flask": ("api/",),
     "click": ("api/",),
     "granian": ("api/",),

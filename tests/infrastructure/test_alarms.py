@@ -354,9 +354,11 @@ def test_a_log_that_contradicts_the_settlement_is_a_failure_of_its_own_alarm_onl
 ) -> None:
     alarms.hold("seat-1", "seat-2")
     alarms.sql("INSERT INTO events VALUES (99, ?, 3, 't', x'', 0, x'')", SEAT)
-    tails = alarms.session_class.tails
+    begin = alarms.session_class.begin
     monkeypatch.setattr(
-        alarms.session_class, "tails", lambda *args: [row for row in tails(*args) if row[1] < 3]
+        alarms.session_class,
+        "begin",
+        lambda self, **how: [row for row in begin(self, **how) if row[1] < 3],
     )
     assert alarms.run(at=DUE) == ["retry", "ok"]
     assert alarms.lines()[0]["error"].startswith("VersionConflict: ")

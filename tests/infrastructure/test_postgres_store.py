@@ -178,7 +178,7 @@ def test_a_commit_whose_answer_was_lost_is_found_to_be_carried_out(
     application: ReservationApplication, address: PostgresAddress, proxy: Proxy
 ) -> None:
     application.hold("seat-1", 60)
-    proxy.cut_after(b"; COMMIT")
+    proxy.cut_after(b"COMMIT\0")
     state = application.hold("seat-1", 60)
     assert proxy.cuts == 1
     assert state == application.get("seat-1")
@@ -192,15 +192,15 @@ def test_a_commit_that_never_arrived_is_found_to_be_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     application.hold("seat-1", 60)
-    say, lost = PostgresSession._say, []
+    commit, lost = PostgresSession.commit, []
 
-    def lose_it(session: PostgresSession, statements: str) -> Any:
-        if statements.endswith("COMMIT") and not lost:
+    def lose_it(session: PostgresSession) -> None:
+        if not lost:
             lost.append(session)
             session._connection.pgconn.finish()
-        return say(session, statements)
+        commit(session)
 
-    monkeypatch.setattr(PostgresSession, "_say", lose_it)
+    monkeypatch.setattr(PostgresSession, "commit", lose_it)
     with pytest.raises(StoreUnavailable, match="nothing was written"):
         application.hold("seat-1", 60)
     assert application.hold("seat-2", 60).status == "held"
@@ -216,7 +216,7 @@ def test_a_commit_that_nobody_can_be_asked_about_has_an_outcome_that_is_unknown(
     monkeypatch.setattr(session_module, "ASK_OUTCOME_SECONDS", 0.2)
     application.hold("seat-1", 60)
     proxy.refusing = True
-    proxy.cut_after(b"; COMMIT")
+    proxy.cut_after(b"COMMIT\0")
     with pytest.raises(OutcomeUnknown, match="cannot be found out now"):
         application.hold("seat-1", 60)
     assert isinstance(application.writer.last_error, OutcomeUnknown)
