@@ -80,6 +80,7 @@ def _site(url: str | None) -> Iterator[Site]:
         return
     try:
         with scratch() as folder:
+            folder.chmod(0o711)  # root runs the server as another user
             server = PostgresServer(folder / "server")
             try:
                 yield Site(server.start().url())

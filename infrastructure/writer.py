@@ -79,6 +79,7 @@ class Writer:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._transaction_began: float | None = None  # time.monotonic()
+        self.last_transaction_ms = 0.0  # without the wait for whoever had the log's lock
         self.last_error: Exception | None = None
 
     def start(self) -> None:
@@ -185,6 +186,7 @@ class Writer:
             works = [ticket.work for ticket in tickets]
             wanted = list({i for work in works for i in work.aggregate_ids})
             tails = session.begin(appends=any(work.appends for work in works), wanted=wanted)
+            began = time.monotonic()
             now_ms = self._clock.now_ms()  # once the lock is ours, not before
             unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))
             for ticket in tickets:
@@ -197,6 +199,7 @@ class Writer:
             if self.last_error is not None:
                 session.mark_written()  # an empty commit would not tell whether it works again
             session.commit()
+            self.last_transaction_ms = (time.monotonic() - began) * 1000
         except Exception as error:
             return self._abandon(session, error)
         self.last_error = None

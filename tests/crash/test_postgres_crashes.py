@@ -8,17 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from infrastructure.address import PostgresAddress
+from lab.cluster.load import Holding
 from tests.crash.staging import (
     hold_in,
     now_ms,
@@ -60,59 +57,13 @@ def make_node(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.ensure_gone()
 
 
-class Holding:
-    """Clients that make holds all the time and keep what they were told."""
-
-    def __init__(self, *servers: Server, ttl_seconds: int = 5, clients: int = 4) -> None:
-        self._servers = servers
-        self._ttl_seconds = ttl_seconds
-        self._clients = clients
-        self._stop = threading.Event()
-        self.held: set[str] = set()
-        self.asked: set[str] = set()
-        self.statuses: Counter[int] = Counter()
-        self.slowest = 0.0
-        self.without_retry_after = 0
-
-    def _hold(self, client: int) -> None:
-        number = 0
-        while not self._stop.is_set():
-            number += 1
-            name, server = f"c{client}-{number}", self._servers[number % len(self._servers)]
-            self.asked.add(name)
-            began = time.monotonic()
-            try:
-                answer = server.post(f"/reservations/{name}", {"ttlSeconds": self._ttl_seconds})
-            except OSError:
-                time.sleep(0.05)
-                continue
-            self.slowest = max(self.slowest, time.monotonic() - began)
-            self.statuses[answer.status] += 1
-            if answer.status == 201:
-                self.held.add(name)
-            elif answer.status == 503:
-                self.without_retry_after += "retry-after" not in map(str.lower, answer.headers)
-                time.sleep(0.05)
-
-    @contextmanager
-    def going_on(self) -> Iterator["Holding"]:
-        with ThreadPoolExecutor(self._clients) as pool:
-            clients = [pool.submit(self._hold, client) for client in range(self._clients)]
-            try:
-                yield self
-            finally:
-                self._stop.set()
-            for client in clients:
-                client.result()
-
-
 def test_f9_a_restart_of_the_server_in_a_burst_loses_and_doubles_nothing(
     own_postgres: PostgresServer, make_node: Callable[..., Server]
 ) -> None:
     database = own_postgres.address("f9")
     nodes = [make_node(database).start() for _ in range(2)]
     pids = [node.worker_pids() for node in nodes]
-    with Holding(*nodes).going_on() as holding:
+    with Holding(*(node.port for node in nodes)).going_on() as holding:
         time.sleep(1)
         own_postgres.stop()
         time.sleep(1)
@@ -126,7 +77,7 @@ def test_f9_a_restart_of_the_server_in_a_burst_loses_and_doubles_nothing(
     wait_for(lambda: {node.get("/readyz").status for node in nodes} == {200}, 10)
     assert holding.statuses.keys() == {201, 503}
     assert holding.without_retry_after == 0
-    assert holding.slowest < 10
+    assert holding.slowest_seconds < 10
     wait_for(lambda: all_ended(database), 20, 0.2)
     log = check_invariants(database)
     assert holding.held <= log.events.keys() <= holding.asked
@@ -154,7 +105,7 @@ def test_a_standby_that_is_promoted_is_found_and_has_all_that_was_answered(
         both = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
         database = PostgresAddress(address.url.replace(f"127.0.0.1:{primary.port}", both))
         node = make_node(database).start()
-        with Holding(node).going_on() as holding:
+        with Holding(node.port).going_on() as holding:
             wait_for(lambda: len(holding.held) > 50, 10)
             primary.kill()
             standby.run("SELECT pg_promote()")

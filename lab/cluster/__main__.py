@@ -1,0 +1,111 @@
+"""Watch a cluster fail and lose nothing: `make cluster`.
+
+Three nodes on one PostgreSQL behind HAProxy, clients that hold all the time; meanwhile
+nodes are killed and frozen, inside a transaction too, their connections cut, the database
+server restarted. In the end the log is held against what the clients were told. About a
+minute; exits 1 if anything is not as promised.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from infrastructure.alarm_handler import LEASE_MS
+from lab.cluster.load import Holding
+from lab.cluster.site import Site
+from tests.support.database import sql
+from tests.support.server import COMMAND, url_of, wait_for
+
+CLIENTS = 8
+PAUSE_SECONDS = 0.01
+BETWEEN_FAULTS_SECONDS = 1.0
+FROZEN_SECONDS = LEASE_MS / 1000 + 1.5
+END_WITHIN_SECONDS = 20
+TAKE_OVER_LIMIT_MS = LEASE_MS + 1_000
+
+_ENDS = """
+SELECT count(*), coalesce(sum(expired), 0), coalesce(sum(greatest(expired - held, 0)), 0) FROM (
+    SELECT count(*) FILTER (WHERE topic = 'reservation.Held') AS held,
+        count(*) FILTER (WHERE topic = 'reservation.Expired') AS expired
+    FROM events GROUP BY originator_id) AS ends"""
+_WORST = "SELECT max(expired_at_ms - expires_at_ms) FROM reservations"
+
+
+@click.command()
+def main() -> None:
+    """Run it, and say what was found."""
+    with tempfile.TemporaryDirectory() as folder, Site(Path(folder)).running() as site:
+        click.echo(f"{site.postgres}\n3 nodes behind HAProxy at {site.proxy.url}\n")
+        with Holding(
+            site.proxy.port, clients=CLIENTS, pause_seconds=PAUSE_SECONDS
+        ).going_on() as holding:
+            for what, fault in faults(site):
+                time.sleep(BETWEEN_FAULTS_SECONDS)
+                began = time.monotonic()
+                said = fault()
+                click.echo(f"  {what:34} {time.monotonic() - began:5.1f} s   {said}")
+        wait_for(lambda: _all_ended(site), END_WITHIN_SECONDS, 0.2)
+        failures = report(site, holding)
+    sys.exit(1 if failures else 0)
+
+
+def faults(site: Site) -> list[tuple[str, Callable[[], str]]]:
+    def kill(number: int) -> tuple[str, Callable[[], str]]:
+        return f"kill -9 node {number}", lambda: site.kill(number)
+
+    return [
+        kill(0),
+        kill(1),
+        ("freeze node 2 past its lease", lambda: site.freeze(2, FROZEN_SECONDS)),
+        kill(0),
+        (
+            "freeze node 1 inside a transaction",
+            lambda: site.freeze_in_a_transaction(1, FROZEN_SECONDS),
+        ),
+        kill(2),
+        ("restart PostgreSQL", site.restart_postgres),
+        kill(1),
+        ("cut node 0's connections", lambda: site.cut(0)),
+        kill(2),
+    ]
+
+
+def report(site: Site, holding: Holding) -> int:
+    """Prints what was found. How much of it is not as promised."""
+    names, expired, doubled = map(int, sql(site.database, _ENDS)[0])
+    known = {row[0] for row in sql(site.database, "SELECT name FROM reservations")}
+    lost = len(holding.held - known) + names - min(expired, names)
+    worst_ms = sql(site.database, _WORST)[0][0]
+    taken_over = [
+        line["latenessMs"] for node in site.nodes for line in node.alarm_lines() if line["isRetry"]
+    ]
+    statuses = ", ".join(f"{n:,} x {s}" for s, n in holding.statuses.most_common())
+    take_over_ms = max(taken_over, default=0)
+    click.echo(f"""
+  holds made          {len(holding.held):,} answered with 201 ({names:,} in the log)
+  expired once        {expired - doubled:,}
+  lost                {lost}
+  doubled             {doubled}
+  worst lateness      {worst_ms / 1000:.1f} s
+  time to take over   {take_over_ms / 1000:.1f} s at most, limit {TAKE_OVER_LIMIT_MS / 1000:g} s
+                      (of {len(taken_over)} alarms that a node had in hand when it went)
+  answers             {statuses}; the slowest after {holding.slowest_seconds:.1f} s
+""")
+    verified = subprocess.run(
+        [*COMMAND, "log", "verify", "--database", url_of(site.database)], check=False
+    )
+    wrong = (lost, doubled, verified.returncode, take_over_ms > TAKE_OVER_LIMIT_MS, not expired)
+    return sum(map(bool, wrong)) + holding.without_retry_after
+
+
+def _all_ended(site: Site) -> bool:
+    return sql(site.database, "SELECT count(*) FROM reservations WHERE status = 'held'") == [(0,)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The site: PostgreSQL, nodes, the proxy; and what can be done to them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from infrastructure.address import PostgresAddress
+from lab.cluster.haproxy import HAProxy
+from tests.support.database import sql
+from tests.support.postgres import PostgresServer
+from tests.support.server import Server, wait_for
+
+SCHEMA = "cluster"
+CATCH_SECONDS = 4.0  # how long to wait for the moment at which a fault is to strike
+STUCK_SECONDS = 0.1
+
+_CLAIMED = """
+SELECT id FROM alarms WHERE position('"token":"' IN convert_from(job_state, 'UTF8')) > 0"""
+
+
+class Site:
+    """`with Site(folder).running() as site:`"""
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        self.folder = folder
+        self.postgres = PostgresServer()
+        self.nodes: list[Server] = []
+        self._count = nodes
+        self._stuck: set[tuple] = set()
+
+    @contextmanager
+    def running(self) -> Iterator["Site"]:
+        try:
+            self.postgres.start()
+            self.database = self.postgres.address(SCHEMA)
+            for number in range(self._count):
+                named = f"{self.database.url}&application_name={node_name(number)}"
+                node = Server(
+                    self.folder, "--log-level", "warning", database=PostgresAddress(named)
+                )
+                self.nodes.append(node.start())
+            self.proxy = HAProxy(self.folder, [[node.port for node in self.nodes]])
+            self.proxy.start()
+            yield self
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if hasattr(self, "proxy"):
+            self.proxy.stop()
+        for node in self.nodes:
+            node.ensure_gone()
+        self.postgres.remove()
+
+    # What befalls a node. Each waits until it is as it was.
+
+    def kill(self, number: int) -> str:
+        """kill -9 of a node, while it has alarms in hand if that can be caught."""
+        caught = self._freeze_when(number, self._has_claims)
+        self.nodes[number].kill()
+        self.nodes[number].start()
+        return "with alarms in hand" if caught else ""
+
+    def freeze(self, number: int, seconds: float) -> str:
+        """SIGSTOP, for longer than its lease."""
+        caught = self._freeze_when(number, self._has_claims)
+        self._thaw_after(number, seconds)
+        return f"for {seconds:g} s" + (", with alarms in hand" if caught else "")
+
+    def freeze_in_a_transaction(self, number: int, seconds: float) -> str:
+        """SIGSTOP while it has the log's lock."""
+        caught = self._freeze_when(number, self._is_in_a_transaction)
+        self._thaw_after(number, seconds)
+        return f"for {seconds:g} s" + ("" if caught else ", but NOT caught in a transaction")
+
+    def cut(self, number: int) -> str:
+        """Ends all its connections to the database."""
+        ended = self.postgres.run(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            f" WHERE application_name = '{node_name(number)}'"
+        )
+        self.nodes[number].wait_until_ready()
+        return f"{ended[0][0]} connections"
+
+    def restart_postgres(self) -> str:
+        """A restart of the database server."""
+        began = time.monotonic()
+        self.postgres.stop()
+        self.postgres.start()
+        took = time.monotonic() - began
+        for node in self.nodes:
+            node.wait_until_ready()
+        return f"away for {took:.1f} s, all nodes ready after {time.monotonic() - began:.1f} s"
+
+    def _freeze_when(self, number: int, condition: Callable[[int], bool]) -> bool:
+        """Stops all processes of a node, if possible where `condition(number)` holds."""
+        group = self.nodes[number].process.pid
+        self._stuck = self._claims_that_stay()  # of a fault before this one
+        deadline = time.monotonic() + CATCH_SECONDS
+        while True:
+            os.killpg(group, signal.SIGSTOP)
+            if condition(number):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            os.killpg(group, signal.SIGCONT)
+            time.sleep(0.003)
+
+    def _thaw_after(self, number: int, seconds: float) -> None:
+        time.sleep(seconds)
+        os.killpg(self.nodes[number].process.pid, signal.SIGCONT)
+        wait_for(lambda: self.nodes[number].get("/readyz").status == 200, 15)
+
+    def _has_claims(self, number: int) -> bool:
+        """Whether claims stay that did not stay before the node stood still."""
+        return bool(self._claims_that_stay() - self._stuck)
+
+    def _claims_that_stay(self) -> set[tuple]:
+        before = set(sql(self.database, _CLAIMED))
+        if before:
+            time.sleep(STUCK_SECONDS)
+        return before and before & set(sql(self.database, _CLAIMED))
+
+    def _is_in_a_transaction(self, number: int) -> bool:
+        return bool(
+            self.postgres.run(
+                "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction'"
+                f" AND application_name = '{node_name(number)}'"
+            )
+        )
+
+
+def node_name(number: int) -> str:
+    return f"node-{number}"
