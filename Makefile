@@ -15,7 +15,7 @@ export RESERVATION_DATABASE ?= $(or $(DATABASE),data/reservations.db)
 export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format contract docs lock lab verify rebuild replay bench bench-quick bench-full clean
+.PHONY: help install run test lint format contract docs lock lab cluster verify rebuild replay bench bench-quick bench-full clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ lock: install ## pin all dependencies anew, with hashes
 
 lab: install ## walk the lab on a scratch database and show the evidence
 	$(BIN)/python -m lab.walk
+
+cluster: install ## kill, freeze and cut three nodes on PostgreSQL; a minute (needs haproxy)
+	$(BIN)/python -m lab.cluster
 
 bench: install ## measure beside workerd and stock APScheduler; about half an hour
 	$(BIN)/python -m benchmarks $(BENCH_ARGS) --json docs/benchmark.json

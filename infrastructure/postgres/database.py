@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -37,6 +38,7 @@ CONNECT_SECONDS = 3
 STATEMENT_MS = 8_000
 LOCK_MS = 4_000
 IDLE_IN_TRANSACTION_MS = 3_000
+ANSWER_SECONDS = 10.0  # a server that is there answers, or times out, sooner
 UNANSWERED_MS = 5_000  # of what the network does not acknowledge
 READERS = 24  # connections for questions, per process, of a server's 100 or so
 
@@ -80,9 +82,11 @@ class Database:
         self.refuse_after_fork()
         limits = NO_LIMITS if patient else LIMITS
         try:
-            return _Connection.connect(**self._connection_parameters(limits))
+            connection = _Connection.connect(**self._connection_parameters(limits))
         except psycopg.Error as error:
             raise translate(error) from error
+        connection.answer_seconds = None if patient else ANSWER_SECONDS
+        return connection
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Every row of one statement on a lent connection.
@@ -142,25 +146,36 @@ class Database:
 
 
 class _Connection(psycopg.Connection):
-    """The driver's, which gives up the interpreter lock once for a statement, not twice.
+    """The driver's, with another way to wait for an answer.
 
-    It asks the system whether the socket can be written before it writes, though it always
-    can; and a thread that lets go of the lock is behind all others that want it.
+    The driver asks the system whether the socket can be written before it writes, though it
+    nearly always can, and gives up the interpreter lock for that: a thread that lets go of
+    it is behind all others that want it. Ours gives it up once for a statement, not twice.
+
+    And it gives up a server that keeps the connection and does not answer: the statement
+    timeout is the server's own, and a server that stands still keeps none.
     """
 
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        return super().wait(_written_at_once(gen), interval, timeout)
+    answer_seconds: float | None = None
 
+    def wait(self, gen: Any, *how: Any, **named: Any) -> Any:
+        return super().wait(self._steps(gen), *how, **named)
 
-def _written_at_once(steps: Generator[Wait, Ready, Any]) -> Generator[Wait, Ready, Any]:
-    try:
-        awaited = next(steps)
-        if awaited == Wait.RW:
-            awaited = steps.send(Ready.W)  # if it was not all taken, this is asked again
-        while True:
-            awaited = steps.send((yield awaited))
-    except StopIteration as end:
-        return end.value
+    def _steps(self, steps: Generator[Wait, Ready, Any]) -> Generator[Wait, Ready, Any]:
+        deadline = None if self.answer_seconds is None else monotonic() + self.answer_seconds
+        try:
+            awaited = next(steps)
+            if awaited == Wait.RW:
+                awaited = steps.send(Ready.W)  # if it was not all taken, this is asked again
+            while True:
+                ready = yield awaited  # which comes back now and then with nothing ready
+                if not ready and deadline is not None and monotonic() > deadline:
+                    self.pgconn.finish()
+                    seconds = self.answer_seconds
+                    raise psycopg.OperationalError(f"no answer within {seconds:g} s")
+                awaited = steps.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 class PostgresRows:

@@ -1,6 +1,8 @@
 """Alarms on a clock that a test moves: claimed, settled, retried, parked, driven again."""
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
@@ -12,7 +14,7 @@ from domain.reservation import expire
 from infrastructure import alarm_commands, alarm_handler, alarm_state
 from infrastructure.address import Address
 from infrastructure.alarm_commands import Claim, SettleAlarms
-from infrastructure.alarm_handler import LEASE_MS
+from infrastructure.alarm_handler import LEASE_MS, AlarmHandler
 from infrastructure.alarm_log import AlarmLog
 from infrastructure.alarm_state import AlarmState
 from infrastructure.application import ReservationApplication
@@ -443,18 +445,32 @@ def test_an_alarm_that_kills_its_process_every_time_is_parked_in_the_end(alarms:
     assert alarms.run() == ["ok"]
 
 
-def test_a_lease_is_at_least_ten_times_the_slowest_batch_lately(
-    alarms: Alarms, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Watch:
-        readings = iter([0.0, 2.0, *[3.0] * 40])
-        perf_counter = staticmethod(lambda: next(Watch.readings))
+def test_a_lease_is_at_least_ten_times_the_slowest_batch_lately() -> None:
+    class Slow:
+        last_transaction_ms = 2_000.0
 
-    monkeypatch.setattr(alarm_handler, "time", Watch)
-    alarms.handler.settle([])
-    assert alarms.handler.lease_ms == 20_000
+        def execute(self, work: object) -> list:
+            return []
+
+    writer = Slow()
+    handler = AlarmHandler(writer, AlarmLog(BytesIO()))
+    handler.settle([])
+    assert handler.lease_ms == 20_000
+    writer.last_transaction_ms = 1.0
     for _ in range(20):
-        alarms.handler.settle([])
+        handler.settle([])
+    assert handler.lease_ms == LEASE_MS
+
+
+def test_waiting_for_whoever_has_the_lock_makes_no_lease_longer(alarms: Alarms) -> None:
+    alarms.hold("seat-1")
+    claims = alarms.claim(at=DUE)
+    settling = threading.Thread(target=alarms.handler.settle, args=(claims,))
+    with locked(alarms.address):
+        settling.start()
+        time.sleep(0.7)
+    settling.join()
+    assert [line["outcome"] for line in alarms.lines()] == ["ok"]
     assert alarms.handler.lease_ms == LEASE_MS
 
 

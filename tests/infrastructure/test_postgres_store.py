@@ -452,3 +452,21 @@ def test_passwords_and_tls_options_reach_the_driver() -> None:
     assert parameters["connect_timeout"] == "9"
     assert parameters["options"].endswith(" -csearch_path=x")
     assert "-c lock_timeout=4000" in parameters["options"]
+
+
+def test_a_server_that_stands_still_with_its_connections_open_is_given_up(
+    application: ReservationApplication, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.postgres.database.ANSWER_SECONDS", 0.3)
+    application.hold("seat-1", 60)
+    assert application.get("seat-1").status == "held"
+    proxy.is_still = True
+    for ask in (lambda: application.get("seat-1"), lambda: application.hold("seat-1", 60)):
+        began = time.monotonic()
+        with pytest.raises((StoreUnavailable, StoreBusy)):
+            ask()
+        assert time.monotonic() - began < 9
+    proxy.is_still = False
+    proxy.cut()
+    assert application.get("seat-1").status == "held"
+    assert application.hold("seat-1", 60).status == "held"

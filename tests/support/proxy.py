@@ -10,6 +10,8 @@ BUFFER = 65_536
 class Proxy:
     """Forwards to a port of this machine. `with Proxy(port) as proxy: proxy.port`
 
+    While it `is_still` connections stay open, and no answer gets through.
+
     After `cut_after(word)`, the next connection that has sent `word` gets no answer to it
     and ends, while what it sent still arrives.
     """
@@ -21,6 +23,7 @@ class Proxy:
         self._open: set[socket.socket] = set()
         self._word: bytes | None = None
         self.refusing = False
+        self.is_still = False
         self.cuts = 0
 
     def __enter__(self) -> "Proxy":
@@ -68,7 +71,8 @@ class Proxy:
     def _answer(self, server: socket.socket, client: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(BUFFER):
-                client.sendall(data)
+                if not self.is_still:
+                    client.sendall(data)
         _end(client)
         _end(server)
 
