@@ -15,10 +15,10 @@ export RESERVATION_DATABASE ?= $(or $(DATABASE),data/reservations.db)
 export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format contract docs lock lab cluster verify rebuild replay bench bench-quick bench-full clean
+.PHONY: help install run test lint format contract docs lock lab cluster verify rebuild replay bench bench-postgres bench-quick bench-full clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## set up .venv from the lock file; runs nothing
 
@@ -61,6 +61,9 @@ cluster: install ## kill, freeze and cut three nodes on PostgreSQL; a minute (ne
 
 bench: install ## measure beside workerd and stock APScheduler; about half an hour
 	$(BIN)/python -m benchmarks $(BENCH_ARGS) --json docs/benchmark.json
+
+bench-postgres: install ## measure on PostgreSQL, a server of ours or BENCH_ARGS="--database URL"
+	$(BIN)/python -m benchmarks --only postgres $(BENCH_ARGS) --json docs/benchmark-postgres.json
 
 bench-quick: install ## the same, small, in about two minutes
 	$(BIN)/python -m benchmarks --quick

@@ -89,7 +89,8 @@ def main(scale: str | None, only: str | None, json_file: Path | None, database: 
     if json_file is not None:
         found = {"machine": _machine(), "figures": [f.as_json() for f in figures]}
         json_file.write_text(json.dumps(found, indent=1) + "\n")
-        draw_growth(figures, chosen.sizes, json_file.with_name("growth.svg"))
+        if only is None or only in "growth":
+            draw_growth(figures, chosen.sizes, json_file.with_name("growth.svg"))
     sys.exit(any(figure.verdict == "MISSED" for figure in figures))
 
 

@@ -10,14 +10,14 @@ from api.cli.common import (
     fail,
     instant,
     json_option,
+    opened,
     print_json,
-    queries,
 )
 from api.cli.output import print_table
 from domain.names import name_of, named
 from infrastructure import alarm_state
 from infrastructure.address import Address
-from infrastructure.clock import SystemClock
+from infrastructure.sql.queries import Queries
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 REDRIVE_PAGE = 500
@@ -38,9 +38,9 @@ def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json:
     """List alarms, the earliest first, parked ones first of all."""
     if due and parked:
         raise click.UsageError("give --due or --parked, not both")
-    now_ms = SystemClock().now_ms()
-    with queries(database) as asked:
-        rows = asked.alarms(due_at_ms=now_ms if due else None, parked=parked, limit=limit)
+    with opened(database) as store:
+        now_ms = store.clock.now_ms()
+        rows = Queries(store).alarms(due_at_ms=now_ms if due else None, parked=parked, limit=limit)
     shown = [_describe(row, now_ms) for row in rows]
     if as_json:
         for alarm in shown:

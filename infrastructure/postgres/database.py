@@ -57,6 +57,8 @@ LIMITS = {
     "lock_timeout": LOCK_MS,
     "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
 }
+# Unix milliseconds, by the clock that all nodes agree on.
+NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 NO_LIMITS = dict.fromkeys(LIMITS, 0)
 
 

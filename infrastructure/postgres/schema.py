@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors
 
 from infrastructure.errors import DatabaseNotWritable, ForeignDatabase, NewerSchema
-from infrastructure.postgres.database import Database, translate
+from infrastructure.postgres.database import NOW, Database, translate
 
 MIGRATION_LOCK = 0x52455356  # "RESV", for pg_advisory_xact_lock
 DAY_MS = 86_400_000
@@ -126,11 +126,13 @@ def _bring_up(
     )
 
 
-def schema_version(database: Database) -> int:
-    """How far the schema has been migrated, 0 if it is not there. Raises NewerSchema."""
+def schema_version(database: Database) -> tuple[int, int]:
+    """How far the schema has been migrated, 0 if it is not there, and the database's time
+    in Unix milliseconds. Raises NewerSchema."""
     with database.connect() as connection:
         try:
-            return _version(connection, database, len(MIGRATIONS))
+            version = _version(connection, database, len(MIGRATIONS))
+            return version, connection.execute(NOW).fetchone()[0]
         except psycopg.Error as error:
             raise translate(error) from error
 

@@ -20,7 +20,7 @@ import psycopg
 
 from infrastructure.errors import OutcomeUnknown, StoreError, StoreStopped, StoreUnavailable
 from infrastructure.postgres.arrays import columns, texts
-from infrastructure.postgres.database import Database, PostgresRows, spoken, translate
+from infrastructure.postgres.database import NOW, Database, PostgresRows, spoken, translate
 from infrastructure.projections import AlarmRow
 from infrastructure.sql.session import MOVE_HEAD, TAIL_EVENTS, EventRow, Session, TailRow
 from infrastructure.sql.tables import EVENTS, Table
@@ -30,7 +30,6 @@ NOTIFY_WITHIN_MS = 1_000  # an alarm due later is found by every node's own next
 ASK_OUTCOME_SECONDS = 6.0
 ASK_AGAIN_SECONDS = 0.1
 
-_NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _LOCK = "SELECT position, checksum FROM log_head FOR UPDATE"
 _TAILS = f"""
@@ -78,7 +77,7 @@ class PostgresSession(Session):
             self._enter()
         self._head, self._head_moved, self._soonest_ms = None, False, None
         self._waiting.clear()
-        statements = [_BEGIN, _NOW]
+        statements = [_BEGIN, NOW]
         if appends:
             statements.insert(1, _LOCK)
         if wanted:

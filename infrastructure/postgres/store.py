@@ -55,7 +55,9 @@ class PostgresStore(Database):
             schema.refuse_if_not_to_be_made(self)
 
     def schema_version(self) -> int:
-        return schema.schema_version(self)
+        version, now_ms = schema.schema_version(self)
+        self.clock.observe(now_ms)
+        return version
 
     def migrate(self) -> None:
         schema.migrate(self)

