@@ -68,7 +68,8 @@ def postgres(
                 figure.ours.append(_creates(site, seconds, figure, nodes).per_second)
         two.peer, two.peer_name = one.ours, "one node"
         yield from (one, two, *more)
-        yield from _by_connections(site, seconds)
+        if node_counts:  # the long way round
+            yield from _by_connections(site, seconds)
         yield from _alarms(site, rounds, drained, spread_over, node_counts)
         yield from _limits(site, one.ours_median or 0)
 
@@ -144,7 +145,7 @@ def _alarms(
         drain.ours.append(per_second)
         steady.ours.append(from_first)
     yield from (drain, steady)
-    for nodes in (2, *node_counts):
+    for nodes in (2, *node_counts) if node_counts else ():
         _, from_first = drain_ours(drained, site.place, nodes)
         yield Figure(f"    the same, {nodes} nodes", "1/s", [from_first])
     many = spread_over * 10

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 SQLITE_SCHEME = "sqlite:///"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
@@ -16,9 +15,11 @@ class PostgresAddress:
 
     def __str__(self) -> str:
         """postgresql://user@host:port/database"""
-        parts = urlsplit(self.url)
-        who, at, where = parts.netloc.rpartition("@")
-        return f"postgresql://{who.partition(':')[0]}{at}{where}{parts.path}"
+        from infrastructure.postgres.shown import (
+            shown,  # with the driver, which SQLite does without
+        )
+
+        return shown(self.url)
 
 
 Address = Path | PostgresAddress

@@ -142,13 +142,18 @@ class ReservationApplication(Application[str]):
     def sweep(self) -> int:
         """Repairs reservations whose read model and alarm disagree. How many there were."""
         repaired = 0
-        while strays := self.queries.strays(SWEEP_LIMIT):
+        while strays := self._strays():
             mended = self._execute(Reproject(strays))
             logger.warning("%d strays found, %d repaired from the log", len(strays), mended)
             repaired += mended
             if mended < len(strays):
                 break  # what the log cannot tell stays for `log verify` to report
         return repaired
+
+    def _strays(self) -> list[str]:
+        """Takes as long as it takes: it looks at every row."""
+        with self._store.snapshot() as snapshot:
+            return Queries(snapshot.rows).strays(SWEEP_LIMIT)
 
     def _next_look(self, scope: AlarmScope) -> float | None:
         return self.queries.next_look(scope, self.clock.now_ms())

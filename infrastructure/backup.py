@@ -6,6 +6,7 @@ it was.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from infrastructure.address import Address, PostgresAddress
@@ -115,11 +116,13 @@ def _fill_server(
     from infrastructure.postgres.fill import fill as fill_server
     from infrastructure.postgres.store import PostgresStore
 
+    rows = iter(batches)
+    first = next(rows, [])  # what is wrong with the source is said before anything is made
     store = PostgresStore(target)
     try:
         store.migrate()
         try:
-            fill_server(store, batches, EventMapper())
+            fill_server(store, chain([first], rows), EventMapper())
         except VersionConflict as error:
             raise ImportRefused(TWO_VERSIONS) from error
     finally:
@@ -174,7 +177,7 @@ def _verified(address: Address, progress: Progress) -> VerifyReport:
     if report.found:
         first = report.differences[0]
         raise DamagedLog(
-            f"the copy does not verify: {report.found} differences, the first at position "
-            f"{first.position}: {first.originator_id} {first.problem}"
+            f"the copy in {address} does not verify: {report.found} differences, "
+            f"the first at position {first.position}: {first.originator_id} {first.problem}"
         )
     return report

@@ -12,7 +12,7 @@ from infrastructure.application import ReservationApplication
 from infrastructure.rebuild import rebuild
 from infrastructure.sql.head import check_head
 from infrastructure.sql.queries import Overview, Queries
-from infrastructure.store import open_store
+from infrastructure.store import Store, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ def prepare(address: Address) -> Prepared:
         if store.exists() and store.schema_version():
             check_head(store, address)  # before anything is written
         store.migrate()
-        queries = Queries(store)
-        mended = _mend(address) if _needs_mending(queries) else 0
-        return Prepared(queries.overview(), mended)
+        mended = _mend(address) if _needs_mending(store) else 0
+        with store.snapshot() as snapshot:  # a scan, which may take long
+            return Prepared(Queries(snapshot.rows).overview(), mended)
     finally:
         store.close()
 
@@ -57,16 +57,18 @@ def check(address: Address) -> str:
         if store.schema_version() < store.newest_schema:
             return "will be migrated"
         check_head(store, address)
-        if _needs_mending(Queries(store)):
+        if _needs_mending(store):
             return "its projections will be rebuilt from its log"
         return "ready"
     finally:
         store.close()
 
 
-def _needs_mending(queries: Queries) -> bool:
-    """What can be told at once. The first sweep, right after the start, looks closely."""
-    return queries.projections_behind() or not queries.as_many_alarms_as_set()
+def _needs_mending(store: Store) -> bool:
+    """What counting tells. The first sweep, right after the start, looks closely."""
+    with store.snapshot() as snapshot:
+        queries = Queries(snapshot.rows)
+        return queries.projections_behind() or not queries.as_many_alarms_as_set()
 
 
 def _mend(address: Address) -> int:

@@ -22,6 +22,7 @@ from domain.errors import ReservationExpiryError
 from infrastructure.clock import Clock
 from infrastructure.errors import (
     ForkedProcess,
+    OutcomeUnknown,
     Overloaded,
     StoreBusy,
     StoreError,
@@ -34,6 +35,7 @@ from infrastructure.unit_of_work import Session, UnitOfWork, Work
 QUEUE_LIMIT = 2_000  # commands waiting, beyond which callers are told to come back
 BATCH_LIMIT = 1_000  # commands in one transaction
 WAIT_LIMIT_SECONDS = 10.0  # how long a caller waits for its command to be taken up
+OUTCOME_LIMIT_SECONDS = 4.0  # and how much longer for what becomes of it then
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +141,8 @@ class Writer:
             if not ticket.taken:
                 ticket.taken = True
                 raise StoreBusy("the write queue did not move in time")
-        ticket.done.acquire()
+        if not ticket.done.acquire(timeout=OUTCOME_LIMIT_SECONDS):
+            raise OutcomeUnknown("the transaction is still under way")
 
     def _loop(self) -> None:
         session = self._open_session()
@@ -172,10 +175,10 @@ class Writer:
         error = self._transact(session, tickets)
         if error is not None and len(tickets) > 1 and _is_of_one(error):
             for ticket in tickets:
-                ticket.error = self._transact(session, [ticket]) or ticket.error
+                ticket.error = _cause(self._transact(session, [ticket])) or ticket.error
         elif error is not None:
             for ticket in tickets:
-                ticket.error = error
+                ticket.error = _cause(error)
         self._transaction_began = None
         for ticket in tickets:
             ticket.finish()
@@ -192,6 +195,8 @@ class Writer:
             for ticket in tickets:
                 if not ticket.work.on_tables:
                     _attempt(ticket, unit)
+                    if session.is_aborted:
+                        raise _StatementFailed(ticket.error)
             unit.flush()
             for ticket in tickets:
                 if ticket.work.on_tables:
@@ -208,7 +213,7 @@ class Writer:
     def _abandon(self, session: Session, error: Exception) -> Exception:
         """Rolls back, and starts on a fresh connection if even that fails."""
         self.last_error = error
-        if not isinstance(error, StoreError):
+        if not isinstance(error, StoreError | _StatementFailed):
             logger.exception("a transaction failed")
         try:
             session.rollback()
@@ -225,6 +230,18 @@ class Writer:
             if ticket is not None:
                 ticket.error = StoreStopped("the service is shutting down")
                 ticket.finish()
+
+
+class _StatementFailed(Exception):
+    """A statement of one piece of work has failed, and with it the transaction."""
+
+    def __init__(self, cause: BaseException | None) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _cause(error: Exception | None) -> BaseException | None:
+    return error.cause if isinstance(error, _StatementFailed) else error
 
 
 def _is_of_one(error: Exception) -> bool:

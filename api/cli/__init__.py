@@ -13,6 +13,8 @@ from importlib import import_module
 
 import click
 
+from infrastructure.address import address_of
+
 EXIT_CODES_HELP = (
     "Exit codes: 0 done; 1 differences were found; 2 wrong usage; 3 the database or file "
     "cannot be used; 4 the address cannot be listened on; 5 no such reservation or alarm."
@@ -58,12 +60,12 @@ def main() -> None:
     _hide_passwords()
 
 
-_PASSWORD = re.compile(r"(://[^:@/?#]*:|[?&](?:ssl)?password=)[^@&#/]*")
+_URL = re.compile(r"postgres(?:ql)?://.*", re.DOTALL)
 
 
 def _hide_passwords() -> None:
     """Whoever lists this machine's processes sees no password that was given in a URL."""
-    shown = [_PASSWORD.sub(r"\1***", word) for word in sys.argv]
+    shown = [_URL.sub(lambda url: str(address_of(url[0])), word) for word in sys.argv]
     if shown != sys.argv:
         from setproctitle import setproctitle
 

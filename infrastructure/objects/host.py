@@ -183,11 +183,13 @@ class ObjectHost:
             if live is not None:
                 live.alarm_was_parked()
 
-    def drop_lost(self, owned: set[str]) -> None:
-        """Drops the objects that another process has taken over."""
-        for live in list(self._live.values()):
-            if live.id not in owned:
-                live.drop(ObjectElsewhere(f"another process took {live.id} over"))
+    def objects_here(self) -> set[str]:
+        return set(self._live)
+
+    def drop_lost(self, object_ids: set[str]) -> None:
+        """Drops objects that another process has taken over."""
+        for object_id in object_ids & self._live.keys():
+            self._live[object_id].drop(ObjectElsewhere(f"another process took {object_id} over"))
 
     # Finding and making objects, and letting go of them
 
@@ -287,6 +289,7 @@ class ObjectHost:
         """Renews the lease, drops what is idle, hands over what others want."""
         renewed = time.monotonic()
         while True:
+            pause = TEND_SECONDS
             try:
                 if time.monotonic() - renewed >= TEND_SECONDS:
                     renewed = time.monotonic()
@@ -295,14 +298,15 @@ class ObjectHost:
                     await self._let_go([o for o in self._live.values() if o.last_used < old])
                 if self.ownership.shared:
                     await self._hand_over()
+                    pause = HANDOVER_POLL_SECONDS
             except ReservationExpiryError as error:
                 logger.warning("the objects' lease was not renewed: %s", error)
             except Exception:  # without tending the lease would end, and never be renewed
                 logger.exception("tending the objects failed; it is tried again")
-            await asyncio.sleep(HANDOVER_POLL_SECONDS if self.ownership.shared else TEND_SECONDS)
+            await asyncio.sleep(pause)
 
     async def _hand_over(self) -> None:
-        wanted = self._application.queries.wanted_objects(self.token)
+        wanted = await asyncio.to_thread(self._application.queries.wanted_objects, self.token)
         self._wanted = frozenset(wanted)
         here = [self._live[key] for key in wanted if key in self._live]
         # What is wanted and not in memory was dropped after a failure: it only has to be freed.

@@ -5,6 +5,7 @@ frozen, or cut off, past its lease asks what it has lost before it runs or answe
 anything; what it tries to write to a lost object is refused in the write itself.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -44,10 +45,14 @@ class Ownership:
         kept = await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
         if late or (self._began and not kept):
             logger.warning("the objects' lease had lapsed: looking what was taken over")
-            self._host.drop_lost(self._application.queries.owned_objects(self.token))
+            held = self._host.objects_here()  # before we ask: what comes meanwhile is ours
+            owned = await asyncio.to_thread(self._application.queries.owned_objects, self.token)
+            self._host.drop_lost(held - owned)
         self._valid_until = asked + LEASE_MS / 1000 - MARGIN_SECONDS
         self._began = True
-        self.shared = self._application.queries.other_owners(self.token, self._host.now_ms())
+        self.shared = await asyncio.to_thread(
+            self._application.queries.other_owners, self.token, self._host.now_ms()
+        )
 
     async def assure(self, live: "LiveObject") -> None:
         """Returns if the object is ours now. Raises ObjectElsewhere if it was taken over."""

@@ -35,11 +35,13 @@ from infrastructure.postgres.reader_pool import ReaderPool
 from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
 
 CONNECT_SECONDS = 3
-STATEMENT_MS = 8_000
+STATEMENT_MS = 6_000
 LOCK_MS = 4_000
 IDLE_IN_TRANSACTION_MS = 3_000
-ANSWER_SECONDS = 10.0  # a server that is there answers, or times out, sooner
+PATIENT_IDLE_MS = 60_000
+ANSWER_SECONDS = 7.5  # a server that is there answers, or times out, sooner
 UNANSWERED_MS = 5_000  # of what the network does not acknowledge
+RETRY_WITHIN_SECONDS = 1.0
 READERS = 24  # connections for questions, per process, of a server's 100 or so
 
 # What libpq is told unless the URL says something else.
@@ -52,14 +54,28 @@ DEFAULTS = {
     "tcp_user_timeout": UNANSWERED_MS,
     "target_session_attrs": "read-write",  # of several hosts, the one that was promoted
 }
+# What the server is told. `tcp_user_timeout` ends a backend whose answer a frozen node does
+# not take: while it sends, no other limit is looked at.
+_NETWORK = {
+    "tcp_user_timeout": UNANSWERED_MS - 1_000,
+    "tcp_keepalives_idle": 5,
+    "tcp_keepalives_interval": 2,
+    "tcp_keepalives_count": 2,
+}
 LIMITS = {
+    **_NETWORK,
     "statement_timeout": STATEMENT_MS,
     "lock_timeout": LOCK_MS,
     "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
 }
 # Unix milliseconds, by the clock that all nodes agree on.
 NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-NO_LIMITS = dict.fromkeys(LIMITS, 0)
+PATIENT_LIMITS = {
+    **_NETWORK,
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": PATIENT_IDLE_MS,
+}
 
 
 class Database:
@@ -82,7 +98,7 @@ class Database:
         """A new connection in autocommit mode, for one thread at a time. A patient one may
         take as long as it takes."""
         self.refuse_after_fork()
-        limits = NO_LIMITS if patient else LIMITS
+        limits = PATIENT_LIMITS if patient else LIMITS
         try:
             connection = _Connection.connect(**self._connection_parameters(limits))
         except psycopg.Error as error:
@@ -99,18 +115,19 @@ class Database:
         self.refuse_after_fork()
         if self._closed:
             raise StoreStopped("the database is closed")
-        for last in (False, True):
+        began = monotonic()
+        while True:
             connection = self._readers.take()
             try:
                 return PostgresRows(connection).all(statement, parameters)
             except StoreUnavailable:
                 if connection.broken:
                     self._readers.forget_idle()
-                if last or not connection.broken:
+                if not connection.broken or monotonic() - began > RETRY_WITHIN_SECONDS:
                     raise
+                began -= RETRY_WITHIN_SECONDS  # once
             finally:
                 self._readers.give_back(connection)
-        raise AssertionError("the loop returns or raises")
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -141,7 +158,8 @@ class Database:
         settings = {**limits, "standard_conforming_strings": "on"}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         users = self._parameters.get("options", "")
-        return {**self._parameters, "options": f"{options} {users}".strip(), "autocommit": True}
+        ours = {"options": f"{options} {users}".strip(), "client_encoding": "UTF8"}
+        return {**self._parameters, **ours, "autocommit": True}
 
     def _after_fork_in_child(self) -> None:
         self._forked = True

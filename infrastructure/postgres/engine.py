@@ -2,7 +2,7 @@
 
 import psycopg
 from sqlalchemy import Engine, create_engine
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool
 
 from infrastructure.postgres.database import Database
 
@@ -17,4 +17,4 @@ def read_engine(database: Database) -> Engine:
         connection.autocommit = False
         return connection
 
-    return create_engine("postgresql+psycopg://", creator=connect, poolclass=QueuePool, pool_size=1)
+    return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)

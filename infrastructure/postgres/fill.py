@@ -1,7 +1,9 @@
 """Taking in a whole log: events and all that follows from them, in one transaction."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
+from infrastructure.errors import StoreError
 from infrastructure.event_mapper import EventMapper
 from infrastructure.postgres.session import PostgresSession
 from infrastructure.postgres.store import PostgresStore
@@ -29,7 +31,8 @@ def fill(store: PostgresStore, batches: Iterable[list[EventRow]], mapper: EventM
         rebuild(lambda work: work.run(unit), mapper)
         session.commit()
     except BaseException:
-        session.rollback()
+        with suppress(StoreError):
+            session.rollback()
         raise
     finally:
         session.close()

@@ -2,18 +2,21 @@
 
 A pool of ours, because it is on the way of every GET: the driver's own takes several locks
 for a connection, and with forty threads that want the interpreter that halves the reads
-(docs/scale.md).
+(docs/decisions/0008-one-lock-on-the-log.md).
 """
 
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from time import monotonic
 
 import psycopg
 
 from infrastructure.errors import StoreBusy
 
 WAIT_SECONDS = 2.0
+# A connection that is older is replaced: after a failover the one to the old server ends.
+AGE_SECONDS = 60.0
 
 
 class ReaderPool:
@@ -21,11 +24,13 @@ class ReaderPool:
 
     def __init__(self, connect: Callable[[], psycopg.Connection], limit: int) -> None:
         self._connect = connect
-        self._idle: SimpleQueue[psycopg.Connection] = SimpleQueue()
-        # One for each connection that may still be made; counting must not need a lock.
+        # Idle connections, each with when it was made, and a None for one that has gone.
+        self._idle: SimpleQueue[tuple[psycopg.Connection, float] | None] = SimpleQueue()
+        # One for each connection that was never made; counting must not need a lock.
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(limit):
             self._room.put(None)
+        self._made_at: dict[psycopg.Connection, float] = {}
         self._closed = False
 
     def take(self) -> psycopg.Connection:
@@ -34,38 +39,57 @@ class ReaderPool:
         Raises StoreBusy if all are in use for WAIT_SECONDS, StoreUnavailable if no new one
         can be made.
         """
-        with suppress(Empty):
-            return self._idle.get_nowait()
         try:
-            self._room.get_nowait()
+            found = self._idle.get_nowait()
         except Empty:
-            return self._wait()
-        try:
-            return self._connect()
-        except BaseException:
-            self._room.put(None)
-            raise
+            try:
+                found = self._room.get_nowait()
+            except Empty:
+                found = self._wait()
+        if found is not None:
+            connection, made_at = found
+            if monotonic() - made_at < AGE_SECONDS:
+                return connection
+            self._made_at.pop(connection, None)
+            connection.close()
+        return self._make()
 
-    def _wait(self) -> psycopg.Connection:
+    def _wait(self) -> tuple[psycopg.Connection, float] | None:
         try:
             return self._idle.get(timeout=WAIT_SECONDS)
         except Empty:
             raise StoreBusy("all connections for reading are in use") from None
 
+    def _make(self) -> psycopg.Connection:
+        try:
+            connection = self._connect()
+        except BaseException:
+            self._idle.put(None)
+            raise
+        self._made_at[connection] = monotonic()
+        return connection
+
     def give_back(self, connection: psycopg.Connection) -> None:
         """A broken one makes room for another."""
         if connection.closed or self._closed:
+            self._made_at.pop(connection, None)
             connection.close()
-            self._room.put(None)
+            self._idle.put(None)
         else:
-            self._idle.put(connection)
+            self._idle.put((connection, self._made_at[connection]))
 
     def forget_idle(self) -> None:
         """Closes those that nobody uses: what broke one may have broken all."""
+        gone = 0
         with suppress(Empty):
             while True:
-                self._idle.get_nowait().close()
-                self._room.put(None)
+                found = self._idle.get_nowait()
+                gone += 1
+                if found is not None:
+                    self._made_at.pop(found[0], None)
+                    found[0].close()
+        for _ in range(gone):
+            self._idle.put(None)
 
     def close(self) -> None:
         """Closes idle connections now, and those in use as they come back."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import psycopg
 from psycopg import errors
 
-from infrastructure.errors import DatabaseNotWritable, ForeignDatabase, NewerSchema
+from infrastructure.errors import DatabaseNotWritable, DatabaseRefused, ForeignDatabase, NewerSchema
 from infrastructure.postgres.database import NOW, Database, translate
 
 MIGRATION_LOCK = 0x52455356  # "RESV", for pg_advisory_xact_lock
@@ -96,6 +96,7 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
         try:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+                _refuse_other_encodings(connection, database)
                 _bring_up(connection, database, migrations)
         except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
             raise DatabaseNotWritable(_no_schema(connection, database)) from error
@@ -120,9 +121,9 @@ def _bring_up(
     if version < len(migrations):
         connection.execute("UPDATE reservation_expiry_schema SET version = %s", (len(migrations),))
     connection.execute(
-        "DELETE FROM writers WHERE since_ms < extract(epoch FROM clock_timestamp()) * 1000 - %s"
-        " AND token IN (SELECT token FROM writers FOR UPDATE SKIP LOCKED)",
-        (DAY_MS,),
+        "DELETE FROM writers WHERE token IN (SELECT token FROM writers WHERE since_ms < %s"
+        " FOR UPDATE SKIP LOCKED)",
+        (connection.execute(NOW).fetchone()[0] - DAY_MS,),
     )
 
 
@@ -140,9 +141,13 @@ def schema_version(database: Database) -> tuple[int, int]:
 def refuse_if_not_to_be_made(database: Database) -> None:
     """Raises DatabaseNotWritable if the role may make no tables."""
     with database.connect() as connection:
-        may = connection.execute(
-            "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
-        ).fetchone()[0]
+        try:
+            may = connection.execute(
+                "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
+            ).fetchone()[0]
+        except psycopg.Error as error:
+            raise translate(error) from error
+        _refuse_other_encodings(connection, database)
         if not may:
             raise DatabaseNotWritable(_no_schema(connection, database))
 
@@ -150,13 +155,24 @@ def refuse_if_not_to_be_made(database: Database) -> None:
 def _version(connection: psycopg.Connection, database: Database, newest: int) -> int:
     if connection.execute("SELECT to_regclass('reservation_expiry_schema')").fetchone()[0] is None:
         return 0
-    version = connection.execute("SELECT version FROM reservation_expiry_schema").fetchone()[0]
+    row = connection.execute("SELECT version FROM reservation_expiry_schema").fetchone()
+    if row is None:
+        raise ForeignDatabase(f"{database.address} has lost the version of its schema")
+    (version,) = row
     if version > newest:
         raise NewerSchema(
             f"{database.address} has schema {version}; this release knows up to {newest}: "
             "use the newer release that wrote it"
         )
     return version
+
+
+def _refuse_other_encodings(connection: psycopg.Connection, database: Database) -> None:
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise DatabaseRefused(
+            f"{database.address} is in {encoding}: make a database WITH ENCODING 'UTF8'"
+        )
 
 
 def _no_schema(connection: psycopg.Connection, database: Database) -> str:

@@ -4,14 +4,15 @@ Whoever appends to the log first locks the one row of `log_head` and has the log
 itself until it commits. So events are decided and numbered one transaction after the
 other, on whatever node, and no position becomes visible before a lower one.
 
-Each transaction leaves its number in the writer's own row of `writers`. If the answer to
-a COMMIT is lost, that row tells, on a new connection, whether it was carried out; nothing
-is ever tried again blindly.
+Each transaction locks the writer's own row of `writers` first, and leaves its number
+there. If the answer to a COMMIT is lost, that row tells, on a new connection and once the
+server is done with the transaction, whether it was carried out; nothing is ever tried
+again blindly.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,8 @@ CHANNEL = "reservation_alarms"
 NOTIFY_WITHIN_MS = 1_000  # an alarm due later is found by every node's own next look
 ASK_OUTCOME_SECONDS = 6.0
 ASK_AGAIN_SECONDS = 0.1
+ASK_LOCK_MS = 1_000
+STATEMENT_BYTES = 64 * 1024 * 1024  # of rows; the server takes 1 GiB, and they go in hex
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _LOCK = "SELECT position, checksum FROM log_head FOR UPDATE"
@@ -37,8 +40,8 @@ SELECT tail.* FROM unnest(?::text[]) AS wanted (id), LATERAL (
     SELECT originator_id, originator_version, topic, state FROM events
     WHERE originator_id = wanted.id ORDER BY originator_version DESC LIMIT {TAIL_EVENTS}
 ) AS tail ORDER BY originator_id, originator_version"""
-_LEAVE_NUMBER = "UPDATE writers SET batch = ? WHERE token = ?"
-_ENTER = "INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ?)"
+_LEAVE_NUMBER = "UPDATE writers SET batch = ?, since_ms = ? WHERE token = ?"
+_ENTER = f"INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ({NOW}))"
 _LEAVE = "DELETE FROM writers WHERE token = ?"
 
 logger = logging.getLogger(__name__)
@@ -77,12 +80,16 @@ class PostgresSession(Session):
             self._enter()
         self._head, self._head_moved, self._soonest_ms = None, False, None
         self._waiting.clear()
-        statements = [_BEGIN, NOW]
-        if appends:
-            statements.insert(1, _LOCK)
+        # Our own row first: it stays locked until the server is done with this transaction,
+        # and whoever asks what became of it has to wait for that.
+        own = f"SELECT 1 FROM writers WHERE token = '{self._token}' FOR UPDATE"
+        statements = [_BEGIN, own, *([_LOCK] if appends else []), NOW]
         if wanted:
             statements.append(_TAILS.replace("?", "'" + texts(wanted).replace("'", "''") + "'"))
         cursor = self._say("; ".join(statements))
+        cursor.nextset()
+        if cursor.fetchone() is None:
+            return self._begin_anew(appends, wanted)
         if appends:
             cursor.nextset()
             self._head = cursor.fetchone()
@@ -90,12 +97,17 @@ class PostgresSession(Session):
         self._database.clock.observe(cursor.fetchone()[0])
         return cursor.fetchall() if wanted and cursor.nextset() else []
 
+    def _begin_anew(self, appends: bool, wanted: Sequence[str]) -> list[TailRow]:
+        """The row is gone, as after a failover to a standby that did not have it yet."""
+        self._drop()
+        return self._begin(appends, wanted)
+
     def _enter(self) -> None:
         """Connects, with a row in `writers` to leave the numbers of transactions in."""
         self._connection = self._database.connect(patient=self._patient)
         self._token, self._batch = uuid4().hex, 0
         try:
-            self._run(_ENTER, (self._token, self._database.clock.now_ms()))
+            self._run(_ENTER, (self._token,))
         except StoreError:
             self._drop()
             raise
@@ -105,7 +117,8 @@ class PostgresSession(Session):
         if self._head_moved:
             position, checksum = self._head
             self._write("log_head", MOVE_HEAD, (position, checksum, position))
-        self._write("writers", _LEAVE_NUMBER, (self._batch, self._token))
+        now_ms = self._database.clock.now_ms()
+        self._write("writers", _LEAVE_NUMBER, (self._batch, now_ms, self._token))
         try:
             with self._in_use().pipeline():  # what waits, and the commit, in one round trip
                 self._send_waiting()
@@ -122,30 +135,42 @@ class PostgresSession(Session):
 
     def _find_out(self, error: StoreError) -> None:
         """Returns if the transaction turns out to be committed. Raises StoreUnavailable if
-        it is not, OutcomeUnknown if that cannot be told in time.
-
-        Its row in `writers` is locked for as long as the server still works on it.
-        """
+        it is not, OutcomeUnknown if that cannot be told in time."""
         token, batch = self._token, self._batch
         self._drop()
         deadline = time.monotonic() + ASK_OUTCOME_SECONDS
-        while True:
+        trouble: Exception | None = None
+        while time.monotonic() < deadline:
             try:
-                with self._database.connect() as connection:
-                    found = connection.execute(
-                        "SELECT batch FROM writers WHERE token = %s FOR UPDATE", (token,)
-                    ).fetchone()
+                number = self._number_left(token)
+            except (psycopg.Error, StoreError) as again:
+                trouble = again
+                time.sleep(ASK_AGAIN_SECONDS)
+                continue
+            if number is None:
                 break
-            except (psycopg.Error, StoreError) as trouble:
-                if time.monotonic() > deadline:
-                    raise OutcomeUnknown(
-                        "the connection was lost during a commit, and whether it was "
-                        f"carried out cannot be found out now: {trouble}"
-                    ) from error
-            time.sleep(ASK_AGAIN_SECONDS)
-        if found is None or found[0] != batch:
-            raise StoreUnavailable("the connection was lost, and nothing was written") from error
-        logger.warning("the connection was lost during a commit; it had been carried out")
+            if number != batch:
+                nothing = "the connection was lost, and nothing was written"
+                raise StoreUnavailable(nothing) from error
+            logger.warning("the connection was lost during a commit; it had been carried out")
+            return
+        raise OutcomeUnknown(
+            "the connection was lost during a commit, and whether it was carried out cannot "
+            f"be found out: {trouble or 'nothing is known of this writer'}"
+        ) from error
+
+    def _number_left(self, token: str) -> int | None:
+        """The number of the writer's last transaction, once the server works on none of
+        its. None if the writer is not known."""
+        with self._database.connect() as connection:
+            connection.execute(f"SET lock_timeout = {ASK_LOCK_MS}")
+            found = connection.execute(
+                "SELECT batch FROM writers WHERE token = %s FOR UPDATE", (token,)
+            ).fetchone()
+        return None if found is None else found[0]
+
+    def mark_written(self) -> None:
+        """Nothing more: every commit leaves its number, and so writes."""
 
     def rollback(self) -> None:
         self._waiting.clear()
@@ -203,7 +228,8 @@ class PostgresSession(Session):
 
     def _put(self, table: Table, rows: Sequence[tuple]) -> None:
         """In the order of the keys, so that all nodes take the rows' locks in one order."""
-        self._write(table.name, _put_statement(table), columns(table, sorted(rows, key=_key)))
+        for piece in _pieces(sorted(rows, key=_key)):
+            self._write(table.name, _put_statement(table), columns(table, piece))
 
     def _write(self, table: str, statement: str, parameters: Sequence[Any] = ()) -> None:
         """Keeps it to be sent with others: every round trip gives up the interpreter lock
@@ -214,10 +240,10 @@ class PostgresSession(Session):
 
     def _send_waiting(self) -> None:
         """All that waits, in one statement."""
+        if not self._waiting:
+            return
         waiting, self._waiting = self._waiting, []
         soonest_ms, self._soonest_ms = self._soonest_ms, None
-        if not waiting:
-            return
         parts = ", ".join(f"{table}_ AS ({statement})" for table, statement, _ in waiting)
         values = [value for _, _, parameters in waiting for value in parameters]
         tell = "SELECT 1"
@@ -247,6 +273,13 @@ class PostgresSession(Session):
         except psycopg.Error as error:
             raise translate(error) from error
 
+    @property
+    def is_aborted(self) -> bool:
+        in_error = psycopg.pq.TransactionStatus.INERROR
+        return self._connection is not None and (
+            self._connection.info.transaction_status == in_error
+        )
+
     def _is_broken(self) -> bool:
         return self._connection is None or self._connection.broken
 
@@ -254,6 +287,17 @@ class PostgresSession(Session):
         if self._connection is None:
             raise StoreStopped("there is no transaction")
         return self._connection
+
+
+def _pieces(rows: Sequence[tuple]) -> Iterator[Sequence[tuple]]:
+    """The rows, cut where a statement would become too long."""
+    start, size = 0, 0
+    for number, row in enumerate(rows):
+        size += sum(len(value) for value in row if isinstance(value, bytes))
+        if size > STATEMENT_BYTES and number > start:
+            yield rows[start:number]
+            start, size = number, 0
+    yield rows[start:]
 
 
 @cache

@@ -49,6 +49,7 @@ class Session(ABC):
     StoreBusy, StoreFull, StoreUnavailable, VersionConflict.
     """
 
+    is_aborted = False  # whether a failed statement has left a transaction of no use
     LOCK_ROWS = ""  # what keeps rows that another process is claiming from being claimed
 
     @abstractmethod

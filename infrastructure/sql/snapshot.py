@@ -22,38 +22,38 @@ class Snapshot:
     """Reads that all see one commit (`Store.snapshot`)."""
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+        self.rows = rows
 
     def head(self) -> tuple[int, bytes, int]:
         """(committed position, its checksum, position the projections stand at)"""
-        return self._rows.all("SELECT position, checksum, projected_position FROM log_head")[0]
+        return self.rows.all("SELECT position, checksum, projected_position FROM log_head")[0]
 
     def last_position(self) -> int:
         """The position of the last event that is really there, 0 if there is none."""
-        return self._rows.all("SELECT coalesce(max(position), 0) FROM events")[0][0]
+        return self.rows.all("SELECT coalesce(max(position), 0) FROM events")[0][0]
 
     def checksum_at(self, position: int) -> bytes | None:
         """The checksum stored with an event, None if there is no such event."""
-        rows = self._rows.all("SELECT checksum FROM events WHERE position = ?", (position,))
+        rows = self.rows.all("SELECT checksum FROM events WHERE position = ?", (position,))
         return rows[0][0] if rows else None
 
     def names_at(self, positions: Iterable[int]) -> Iterator[str]:
         """The names of the reservations whose events stand there, gaps left out."""
         for position in positions:
-            for (originator_id,) in self._rows.all(
+            for (originator_id,) in self.rows.all(
                 "SELECT originator_id FROM events WHERE position = ?", (position,)
             ):
                 if originator_id.startswith(ID_PREFIX):
                     yield originator_id.removeprefix(ID_PREFIX)
 
     def chunk(self, after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES) -> Chunk:
-        return read_chunk(self._rows, after_name, limit, upto_name)
+        return read_chunk(self.rows, after_name, limit, upto_name)
 
     def object_chunk(self, after_id: str, limit: int) -> ObjectChunk:
-        return read_object_chunk(self._rows, after_id, limit)
+        return read_object_chunk(self.rows, after_id, limit)
 
     def log(self, after: int = 0, upto: int = _LAST_POSITION) -> Iterator[list[tuple]]:
         """The events behind one position up to another in order, a page of rows at a time."""
-        rows = self._rows.stream(_LOG, (after, upto))
+        rows = self.rows.stream(_LOG, (after, upto))
         while page := list(islice(rows, PAGE_ROWS)):
             yield page

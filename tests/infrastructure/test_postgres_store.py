@@ -1,5 +1,7 @@
 """The PostgreSQL store: the suite of every store, and what only a server can meet."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -26,10 +28,12 @@ from infrastructure.errors import (
 )
 from infrastructure.postgres import session as session_module
 from infrastructure.postgres.database import LIMITS, translate
+from infrastructure.postgres.reader_pool import ReaderPool
 from infrastructure.postgres.schema import MIGRATIONS, migrate
 from infrastructure.postgres.session import PostgresSession
 from infrastructure.postgres.store import PostgresStore
 from infrastructure.startup import check, prepare
+from infrastructure.unit_of_work import UnitOfWork, Work
 from tests.infrastructure.store_conformance import (
     NOW_MS,
     OpenSession,
@@ -39,7 +43,7 @@ from tests.infrastructure.store_conformance import (
     positions,
     seat,
 )
-from tests.support.database import sql
+from tests.support.database import locked, sql
 from tests.support.invariants import check_invariants
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import Proxy
@@ -217,7 +221,7 @@ def test_a_commit_that_nobody_can_be_asked_about_has_an_outcome_that_is_unknown(
     application.hold("seat-1", 60)
     proxy.refusing = True
     proxy.cut_after(b"COMMIT\0")
-    with pytest.raises(OutcomeUnknown, match="cannot be found out now"):
+    with pytest.raises(OutcomeUnknown, match="cannot be found out: "):
         application.hold("seat-1", 60)
     assert isinstance(application.writer.last_error, OutcomeUnknown)
     proxy.refusing = False
@@ -225,22 +229,98 @@ def test_a_commit_that_nobody_can_be_asked_about_has_an_outcome_that_is_unknown(
     check_invariants(address)
 
 
-def test_a_commit_that_is_still_under_way_is_waited_for(
-    address: PostgresAddress, open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+def test_a_commit_that_the_server_has_not_read_yet_is_waited_for(
+    open_session: OpenSession,
 ) -> None:
-    """Its row is locked by the transaction in doubt, which here is committed a little later
-    by somebody who has it in hand."""
+    """The backend stands still with the commit in its socket, and we lose the connection."""
+    session = open_session()
+    session.begin()
+    session.append(event_rows(session, (seat(1), 1)))
+    backend = session._connection.info.backend_pid
+    session._connection.answer_seconds = 0.2
+    os.kill(backend, signal.SIGSTOP)
+    threading.Timer(1.5, os.kill, (backend, signal.SIGCONT)).start()
+    began = time.monotonic()
+    session.commit()
+    assert time.monotonic() - began > 1.4
+    assert positions(session) == [1]
+
+
+def test_a_writer_whose_row_is_gone_takes_another_before_it_writes(
+    address: PostgresAddress, open_session: OpenSession
+) -> None:
     session = open_session()
     append(session, (seat(1), 1))
-    token = session._token
-    with psycopg.connect(address.url) as other:
-        batch = session._batch + 1
-        other.execute("UPDATE writers SET batch = %s WHERE token = %s", (batch, token))
-        session.begin()
-        session._batch = batch
-        threading.Timer(0.3, other.commit).start()
-        session._find_out(StoreUnavailable("it went"))
+    sql(address, "DELETE FROM writers")
+    append(session, (seat(1), 2))
+    assert sql(address, "SELECT batch FROM writers") == [(1,)]
+    assert positions(session) == [1, 2]
+
+
+def test_rows_of_writers_are_swept_a_day_after_their_last_transaction(
+    address: PostgresAddress, open_session: OpenSession
+) -> None:
+    old, working = open_session(), open_session()
+    append(old, (seat(1), 1))
+    append(working, (seat(1), 2))
+    sql(address, "UPDATE writers SET since_ms = since_ms - 90000000")
+    append(working, (seat(1), 3))
+    prepare(address)
+    assert sql(address, "SELECT token FROM writers") == [(working._token,)]
+
+
+def test_a_caller_is_answered_in_time_whatever_becomes_of_its_transaction(
+    application: ReservationApplication,
+    postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("infrastructure.writer.WAIT_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr("infrastructure.writer.OUTCOME_LIMIT_SECONDS", 0.2)
+    application.hold("seat-1", 60)
+    still = pytest.raises(OutcomeUnknown, match="still under way")
+    with locked(postgres_address(postgres)), still:
+        application.hold("seat-1", 60)
+    assert application.get("seat-1").status == "held"
+
+
+def postgres_address(postgres: PostgresServer) -> PostgresAddress:
+    """Of the database that the fixtures here share."""
+    return PostgresAddress(postgres.url("alone"))
+
+
+def test_a_statement_that_fails_fails_its_own_command_alone(
+    application: ReservationApplication,
+) -> None:
+    class Bad(Work):
+        def run(self, unit: UnitOfWork) -> None:
+            unit.session._run("SELECT 1 / 0")
+
+    class Hindrance(Work):
+        """What comes meanwhile goes into one transaction."""
+
+        def run(self, unit: UnitOfWork) -> None:
+            time.sleep(0.3)
+
+    application.hold("seat-1", 60)
+    with ThreadPoolExecutor(4) as pool:
+        pool.submit(application.writer.execute, Hindrance())
         time.sleep(0.1)
+        bad = pool.submit(application.writer.execute, Bad())
+        held = pool.submit(application.hold, "seat-2", 60)
+    assert "division by zero" in str(bad.exception())
+    assert held.result().status == "held"
+
+
+def test_a_claim_after_trouble_waits_for_no_one_either(
+    application: ReservationApplication, postgres: PostgresServer
+) -> None:
+    application.hold("seat-1", 60)
+    application.writer.last_error = StoreBusy("before")
+    with locked(postgres_address(postgres)):
+        began = time.monotonic()
+        assert application.alarm_handler.claim() == []
+        assert time.monotonic() - began < 1
+    assert application.writer.last_error is None
 
 
 # Connections that go
@@ -364,6 +444,85 @@ def test_a_watch_hears_of_alarms_due_soon_and_of_no_others(
     store.close()
 
 
+def test_a_watch_outlives_what_others_say_on_its_channel(
+    address: PostgresAddress, open_session: OpenSession
+) -> None:
+    heard: list[int] = []
+    store = PostgresStore(address)
+    watch = store.watch(heard.append)
+    watch.start()
+    time.sleep(0.3)
+    for payload in ("x", "", "7"):
+        sql(address, f"NOTIFY reservation_alarms, '{payload}'")
+    deadline = time.monotonic() + 5
+    while len(heard) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert heard == [0, 0, 7]
+    watch.stop()
+    store.close()
+
+
+def test_of_several_alarms_that_are_moved_the_soonest_is_told(
+    address: PostgresAddress, open_session: OpenSession
+) -> None:
+    session = open_session()
+    session.begin()
+    now_ms = session._database.clock.now_ms()
+    session.put_alarms([(seat(n), (now_ms + 60_000) / 1000, b"a") for n in range(3)])
+    session.head()
+    for number, ahead_ms in enumerate((300, 100, 200)):
+        session.replace_alarm(b"a", (seat(number), (now_ms + ahead_ms) / 1000, b"b"))
+    assert session._soonest_ms == now_ms + 100
+    session.commit()
+
+
+# Connections for reading
+
+
+def test_who_waits_for_a_connection_gets_the_place_of_one_that_broke(
+    address: PostgresAddress,
+) -> None:
+    store = PostgresStore(address)
+    pool = ReaderPool(store.connect, 1)
+    taken = pool.take()
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(pool.take)
+        time.sleep(0.1)
+        taken.close()
+        pool.give_back(taken)
+        fresh = waiting.result(1)
+    assert fresh.execute("SELECT 1").fetchone() == (1,)
+    pool.give_back(fresh)
+    assert pool.take() is fresh
+    pool.give_back(fresh)
+    pool.close()
+    assert fresh.closed
+
+
+def test_all_connections_in_use_is_an_error_that_says_so(
+    address: PostgresAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.postgres.reader_pool.WAIT_SECONDS", 0.05)
+    store = PostgresStore(address)
+    pool = ReaderPool(store.connect, 1)
+    pool.take()
+    with pytest.raises(StoreBusy, match="in use"):
+        pool.take()
+
+
+def test_a_connection_is_replaced_when_it_is_old(
+    address: PostgresAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one to a server that was failed over from would answer of yesterday for ever."""
+    store = PostgresStore(address)
+    pool = ReaderPool(store.connect, 1)
+    first = pool.take()
+    pool.give_back(first)
+    monkeypatch.setattr("infrastructure.postgres.reader_pool.AGE_SECONDS", 0.0)
+    assert pool.take() is not first
+    assert first.closed
+
+
 # The schema
 
 
@@ -409,6 +568,28 @@ def test_tables_that_are_not_ours_are_refused_and_left_alone(empty: PostgresAddr
     assert sql(empty, "SELECT count(*) FROM pg_tables WHERE schemaname = 'alone'") == [(1,)]
 
 
+def test_a_database_that_is_not_in_utf8_is_refused(postgres: PostgresServer) -> None:
+    postgres.run(
+        "DROP DATABASE IF EXISTS ascii",
+        "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    )
+    address = PostgresAddress(postgres.url(database="ascii"))
+    for start in (check, prepare):
+        with pytest.raises(DatabaseRefused, match="is in SQL_ASCII"):
+            start(address)
+
+
+def test_the_server_ends_a_backend_whose_answer_nobody_takes(open_session: OpenSession) -> None:
+    """As that of a node that is frozen while it is sent much; the kernel sees to it, so
+    that the server was told to is what can be seen."""
+    session = open_session()
+    session.begin()
+    ((told,),) = session._fetch(
+        "SELECT setting::int FROM pg_settings WHERE name = ?", ("tcp_user_timeout",)
+    )
+    assert 0 < told < LEASE_MS
+
+
 def test_a_newer_schema_is_refused(address: PostgresAddress) -> None:
     sql(address, "UPDATE reservation_expiry_schema SET version = 99")
     for start in (check, prepare):
@@ -430,12 +611,23 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(address: PostgresAdd
 # Secrets
 
 
-def test_an_address_shows_neither_password_nor_options() -> None:
-    address = PostgresAddress(
-        "postgresql://app:s3cret@h1:1,h2:2/db?password=s3cret&sslmode=require"
-    )
-    assert str(address) == "postgresql://app@h1:1,h2:2/db"
-    assert "s3cret" not in repr(address)
+SHOWN = {
+    "postgresql://app:s3cret@h1:1,h2:2/db?password=s3cret&sslmode=require": "app@h1:1,h2:2/db",
+    "postgresql://app:s3#cret@h/db": "app@h/db",
+    "postgresql://app:s3?cret@h/db": "app@h/db",
+    "postgresql://app:s3/cret@h/db": "...",
+    "postgresql://app:s3[cret@h/db": "app@h/db",
+    "postgresql://app:s3cret@[::1/db": "...",
+    "postgresql://app:s3%zzcret@h/db": "...",
+    "postgresql://h:5432,g:5433/": "h:5432,g:5433/",
+}
+
+
+@pytest.mark.parametrize("url", SHOWN)
+def test_an_address_shows_neither_password_nor_options(url: str) -> None:
+    address = PostgresAddress(url)
+    assert str(address) == f"postgresql://{SHOWN[url]}"
+    assert "cret" not in repr(address) + str(address)
 
 
 def test_a_url_that_is_none_is_refused_without_being_quoted() -> None:
