@@ -19,7 +19,7 @@ DAY_MS = 86_400_000
 # Text compares by its bytes, as in SQLite: `COLLATE "C"`. Rows that change all the time
 # have room on their pages to change in place, and are swept often.
 _BUSY = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0"
-_TABLES = f"""
+_LOG_TABLES = f"""
 CREATE TABLE events (
     position bigint PRIMARY KEY,
     originator_id text COLLATE "C" NOT NULL,
@@ -42,13 +42,16 @@ CREATE TABLE writers (
     batch bigint NOT NULL,
     since_ms bigint NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 500, {_BUSY});
-CREATE TABLE alarms (
+"""
+# What follows from the log is made anew, empty, if it has gone.
+_PROJECTION_TABLES = f"""
+CREATE TABLE IF NOT EXISTS alarms (
     id text COLLATE "C" PRIMARY KEY,
     next_run_time double precision,
     job_state bytea NOT NULL
 ) WITH (fillfactor = 80, {_BUSY});
-CREATE INDEX alarms_by_next_run_time ON alarms (next_run_time);
-CREATE TABLE reservations (
+CREATE INDEX IF NOT EXISTS alarms_by_next_run_time ON alarms (next_run_time);
+CREATE TABLE IF NOT EXISTS reservations (
     name text COLLATE "C" PRIMARY KEY,
     version bigint NOT NULL,
     status text NOT NULL,
@@ -58,31 +61,34 @@ CREATE TABLE reservations (
     expiration_count bigint NOT NULL,
     alarm_at_ms bigint
 ) WITH (fillfactor = 80, {_BUSY});
-CREATE TABLE objects (
+CREATE TABLE IF NOT EXISTS objects (
     id text COLLATE "C" PRIMARY KEY,
     version bigint NOT NULL,
     alarm_at_ms bigint
 ) WITH (fillfactor = 80, {_BUSY});
-CREATE TABLE snapshots (
+CREATE TABLE IF NOT EXISTS snapshots (
     id text COLLATE "C" PRIMARY KEY,
     version bigint NOT NULL,
     state bytea NOT NULL
 );
-CREATE TABLE owners (
+CREATE TABLE IF NOT EXISTS owners (
     token text PRIMARY KEY,
     until_ms bigint NOT NULL,
     process text NOT NULL
 );
-CREATE TABLE ownerships (
+CREATE TABLE IF NOT EXISTS ownerships (
     id text COLLATE "C" PRIMARY KEY,
     owner text NOT NULL,
     wanted integer NOT NULL
 );
-CREATE INDEX ownerships_by_owner ON ownerships (owner, wanted)
+CREATE INDEX IF NOT EXISTS ownerships_by_owner ON ownerships (owner, wanted)
 """
 _VERSION_TABLE = "CREATE TABLE reservation_expiry_schema (version integer NOT NULL)"
 
-MIGRATIONS: tuple[str, ...] = (_TABLES,)
+_NAMES = ["events", "log_head", "writers", "alarms", "reservations"]
+_NAMES += ["objects", "snapshots", "owners", "ownerships"]
+
+MIGRATIONS: tuple[str, ...] = (_LOG_TABLES + _PROJECTION_TABLES,)
 
 
 def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
@@ -100,11 +106,6 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
                 _bring_up(connection, database, migrations)
         except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
             raise DatabaseNotWritable(_no_schema(connection, database)) from error
-        except errors.DuplicateTable as error:
-            raise ForeignDatabase(
-                f"the schema of {database.address} has tables of these names already that are "
-                f"not reservation-expiry's: give it a schema of its own ({error})"
-            ) from error
         except psycopg.Error as error:
             raise translate(error) from error
 
@@ -114,10 +115,14 @@ def _bring_up(
 ) -> None:
     version = _version(connection, database, len(migrations))
     if version == 0:
+        _refuse_what_is_not_ours(connection, database)
         connection.execute(_VERSION_TABLE)
         connection.execute("INSERT INTO reservation_expiry_schema VALUES (0)")
     for step in migrations[version:]:
         connection.execute(step)
+    gone = "SELECT bool_or(to_regclass(name) IS NULL) FROM unnest(%s::text[]) AS name"
+    if connection.execute(gone, (_NAMES,)).fetchone()[0]:  # else a role needs no right to make any
+        connection.execute(_PROJECTION_TABLES)
     if version < len(migrations):
         connection.execute("UPDATE reservation_expiry_schema SET version = %s", (len(migrations),))
     connection.execute(
@@ -125,6 +130,20 @@ def _bring_up(
         " FOR UPDATE SKIP LOCKED)",
         (connection.execute(NOW).fetchone()[0] - DAY_MS,),
     )
+
+
+def _refuse_what_is_not_ours(connection: psycopg.Connection, database: Database) -> None:
+    found = connection.execute(
+        "SELECT tablename FROM pg_tables"
+        " WHERE schemaname = current_schema() AND tablename = ANY(%s)",
+        (_NAMES,),
+    ).fetchall()
+    if found:
+        names = ", ".join(name for (name,) in found)
+        raise ForeignDatabase(
+            f"the schema of {database.address} has tables that are not reservation-expiry's "
+            f"({names}): give it a schema of its own"
+        )
 
 
 def schema_version(database: Database) -> tuple[int, int]:
