@@ -18,7 +18,7 @@ from infrastructure.parallel_verify import verify_with_all_cores
 from infrastructure.rebuild import rebuild
 from infrastructure.sql.queries import Queries
 from infrastructure.sql.session import EventRow
-from infrastructure.sqlite.schema import schema_version
+from infrastructure.sqlite.schema import make_folder, schema_version
 from infrastructure.sqlite.store import SqliteStore
 from infrastructure.sqlite.whole_file import copy, fill, retire
 from infrastructure.store import open_store
@@ -94,6 +94,7 @@ def _fill(target: Address, batches: Iterable[list[EventRow]], progress: Progress
 
 
 def _fill_file(target: Path, batches: Iterable[list[EventRow]], progress: Progress) -> VerifyReport:
+    make_folder(target)
     _refuse_events(target)
     with replaced_when_done(target) as part:
         store = SqliteStore(part)

@@ -94,6 +94,12 @@ class DatabaseRefused(ReservationExpiryError):
     code = "database-refused"
 
 
+class InvalidAddress(DatabaseRefused):
+    """What is to say where the database is says nothing that we know."""
+
+    code = "invalid-address"
+
+
 class ForeignDatabase(DatabaseRefused):
     """The file is not a reservation-expiry database."""
 

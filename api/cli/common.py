@@ -13,7 +13,7 @@ import msgspec
 from domain.errors import DomainError, ReservationExpiryError
 from infrastructure.address import Address, address_of
 from infrastructure.application import ReservationApplication
-from infrastructure.errors import DatabaseRefused, NewerSchema
+from infrastructure.errors import DatabaseRefused, InvalidAddress, NewerSchema
 from infrastructure.settings import DEFAULT_DATABASE
 from infrastructure.sql.queries import Queries
 from infrastructure.store import Store, open_store
@@ -57,7 +57,10 @@ class Database(click.ParamType):
     name = "database"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Address:
-        address = address_of(value) if isinstance(value, str) else value
+        try:
+            address = address_of(value) if isinstance(value, str) else value
+        except InvalidAddress as error:
+            self.fail(str(error), param, ctx)
         if isinstance(address, Path) and address.is_dir():
             self.fail(f"{address} is a folder", param, ctx)
         return address

@@ -187,6 +187,8 @@ MISTAKES = {
     ("restore", "/nope/file"): (EXIT_REFUSED, "there is no database at /nope/file"),
     ("log", "diff", "--from", "12:00", "--to", "11:00"): (EXIT_USAGE, "--to lies before --from"),
     ("serve", "--port", "0"): (EXIT_USAGE, "0 is not in the range"),
+    ("list", "--database", "mysql://x/y"): (EXIT_USAGE, "mysql://... is no database of ours: use"),
+    ("copy", "--from", "/nope/x.db", "--to", "y.db"): (EXIT_REFUSED, "no database at /nope/x.db"),
     ("list", "--database", "/nope/x.db"): (EXIT_REFUSED, "there is no database at /nope/x.db"),
 }
 
@@ -196,6 +198,32 @@ def test_a_mistake_gets_a_sentence_and_an_exit_code(arguments: tuple[str, ...], 
     code, sentence = MISTAKES[arguments]
     result = run(*arguments)
     assert (result.exit_code, sentence in result.output) == (code, True), result.output
+
+
+@pytest.mark.parametrize("prefix", ["", "sqlite:///"])
+def test_copy_makes_a_database_with_the_same_digest(
+    run, application: ReservationApplication, database_path: Path, tmp_path: Path, prefix: str
+) -> None:
+    application.hold("seat-1", 60)
+    target = tmp_path / "new" / "copy.db"
+    result = run("copy", "--from", f"{prefix}{database_path}", "--to", f"{prefix}{target}")
+    assert f"{target}: 2 events, digest {application.queries.digest()}" in result.output
+    assert run("log", "digest", database=target).output == run("log", "digest").output
+
+
+@pytest.mark.parametrize(
+    "word", ["postgresql://app:s3cret@h/db", "--database=postgres://h/?password=s3cret"]
+)
+def test_passwords_in_urls_are_taken_out_of_the_process_title(
+    run, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr("setproctitle.setproctitle", titles.append)
+    monkeypatch.setattr("sys.argv", ["reservation-expiry", "list", word])
+    run("list")
+    assert len(titles) == 1
+    assert titles[0].startswith("reservation-expiry list ")
+    assert "s3cret" not in titles[0]
 
 
 def test_the_reference_is_what_the_commands_say() -> None:

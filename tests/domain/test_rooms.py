@@ -6,6 +6,7 @@ green run means something.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ ONLY_IN = {
     "werkzeug": ("api/",),
     "rich": ("api/",),
 }
+SQL_IS_IN = ("infrastructure/sql/", "infrastructure/sqlite/", "infrastructure/postgres/")
+SQL = re.compile(r"\s*(SELECT|INSERT INTO|DELETE FROM|UPDATE \w+ SET|CREATE TABLE|WITH \w+ AS)\b")
 # What stands outside the rooms, and may not be needed inside them.
 OUTSIDE = {"tests", "benchmarks", "lab", "docs"}
 
@@ -90,6 +93,14 @@ def libraries_stay_where_they_belong(module: Module) -> Iterator[str]:
             yield f"{module.path}:{line}: {package} is for {' and '.join(places)} only"
 
 
+def sql_stays_in_the_stores(module: Module) -> Iterator[str]:
+    if not module.path.startswith(SQL_IS_IN):
+        for node in ast.walk(module.tree):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and SQL.match(text):
+                yield f"{module.path}:{node.lineno}: SQL is for {' and '.join(SQL_IS_IN)} only"
+
+
 def the_domain_needs_python_alone(module: Module) -> Iterator[str]:
     if module.room == "domain":
         for package, line in module.imports():
@@ -126,6 +137,7 @@ def functions_fit_a_screen(module: Module) -> Iterator[str]:
 RULES: tuple[Rule, ...] = (
     imports_point_left,
     libraries_stay_where_they_belong,
+    sql_stays_in_the_stores,
     the_domain_needs_python_alone,
     the_domain_reads_no_clock,
     modules_open_with_a_docstring,
@@ -194,6 +206,14 @@ BAD = {
             "api/x.py:1: sqlite3 is for infrastructure/sqlite/ only",
             "api/x.py:2: sqlalchemy is for infrastructure/alarm_clock.py and "
             "infrastructure/sqlite/engine.py and infrastructure/postgres/engine.py only",
+        ],
+    ),
+    "a statement outside the store": (
+        sql_stays_in_the_stores,
+        Module("infrastructure/x.py", 'QUERY = f"""\nSELECT 1 FROM {table}"""\n'),
+        [
+            "infrastructure/x.py:1: SQL is for infrastructure/sql/ and infrastructure/sqlite/ and "
+            "infrastructure/postgres/ only"
         ],
     ),
     "HTTP in the store": (
