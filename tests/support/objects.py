@@ -50,6 +50,7 @@ class World:
     async def ring(self) -> list[Attempt]:
         """Runs what is due now, and what that makes due, to its end."""
         before = len(self.attempts)
+        await self.settled()  # what was begun before
         while await self.look():
             await self.settled()
         return self.attempts[before:]
