@@ -228,7 +228,8 @@ class PostgresSession(Session):
 
     def _put(self, table: Table, rows: Sequence[tuple]) -> None:
         """In the order of the keys, so that all nodes take the rows' locks in one order."""
-        for piece in _pieces(sorted(rows, key=_key)):
+        rows = sorted(rows, key=_key)
+        for piece in _pieces(rows, table.large) if table.large else (rows,):
             self._write(table.name, _put_statement(table), columns(table, piece))
 
     def _write(self, table: str, statement: str, parameters: Sequence[Any] = ()) -> None:
@@ -289,11 +290,11 @@ class PostgresSession(Session):
         return self._connection
 
 
-def _pieces(rows: Sequence[tuple]) -> Iterator[Sequence[tuple]]:
-    """The rows, cut where a statement would become too long."""
+def _pieces(rows: Sequence[tuple], large: int) -> Iterator[Sequence[tuple]]:
+    """The rows, cut where a statement would become too long for their `large` values."""
     start, size = 0, 0
     for number, row in enumerate(rows):
-        size += sum(len(value) for value in row if isinstance(value, bytes))
+        size += len(row[large])
         if size > STATEMENT_BYTES and number > start:
             yield rows[start:number]
             start, size = number, 0

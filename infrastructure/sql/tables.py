@@ -14,6 +14,12 @@ class Table:
     columns: dict[str, str]
     is_log: bool = False
 
+    @cached_property
+    def large(self) -> int | None:
+        """Where in a row the value is that may have megabytes, if there is one."""
+        names = list(self.columns)
+        return names.index("state") if "state" in names else None
+
     @property
     def key(self) -> str:
         return next(iter(self.columns))

@@ -662,3 +662,34 @@ def test_a_server_that_stands_still_with_its_connections_open_is_given_up(
     proxy.cut()
     assert application.get("seat-1").status == "held"
     assert application.hold("seat-1", 60).status == "held"
+
+
+def test_a_claim_reads_no_more_alarms_than_it_takes_whatever_the_planner_knows(
+    address: PostgresAddress, open_session: OpenSession
+) -> None:
+    """Before the server has gathered statistics it would sort all alarms for each claim."""
+    session = open_session()
+    session.begin()
+    session.put_alarms([(seat(number), float(number), b"a") for number in range(5_000)])
+    session.commit()
+    for _ in range(12):  # until the plan is one for every value
+        session.begin()
+        assert len(session.due_alarms(NOW_MS, 10, RESERVATIONS)) == 10
+        session.commit()
+    fetched = session_reads(address, session)
+    session.begin()
+    session.due_alarms(NOW_MS, 10, RESERVATIONS)
+    session.commit()
+    assert session_reads(address, session) - fetched < 100
+
+
+def session_reads(address: PostgresAddress, session: PostgresSession) -> int:
+    """How many entries of any index of the alarms, and rows of the table, were read."""
+    session._say("SELECT pg_stat_force_next_flush()")
+    ((read,),) = sql(
+        address,
+        "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'alarms'"
+        " AND schemaname = current_schema()) + seq_tup_read FROM pg_stat_user_tables"
+        " WHERE relname = 'alarms' AND schemaname = current_schema()",
+    )
+    return int(read)
