@@ -4,7 +4,8 @@ This is the work; when it is done, and in which thread, is `alarm_clock.py`'s bu
 """
 
 import logging
-from collections import Counter
+from collections import Counter, deque
+from statistics import median
 from typing import Protocol
 
 from domain.reservation import ID_PREFIX
@@ -24,8 +25,8 @@ from infrastructure.writer import Writer
 
 CLAIM_LIMIT = 500  # alarms in a batch
 LEASE_MS = 5_000
-LEASE_PER_BATCH_TIME = 10  # a lease is at least this many times the slowest batch lately
-SLOWEST_DECAY = 0.9
+LEASE_PER_BATCH_TIME = 10  # a lease is at least this many times what a batch takes
+BATCHES_MEASURED = 9  # lately; of them the middle one counts, so that one freeze does not
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class AlarmHandler:
     def __init__(self, writer: Writer, log: AlarmLog) -> None:
         self._writer = writer
         self._log = log
-        self._slowest_ms = 0.0
+        self._batches_ms: deque[float] = deque(maxlen=BATCHES_MEASURED)
         self._unreleased: list[Claim] = []
         self.counts: Counter[str] = Counter()
         self.objects: ObjectAlarms | None = None
@@ -72,7 +73,9 @@ class AlarmHandler:
 
     @property
     def lease_ms(self) -> int:
-        return max(LEASE_MS, int(LEASE_PER_BATCH_TIME * self._slowest_ms))
+        if not self._batches_ms:
+            return LEASE_MS
+        return max(LEASE_MS, int(LEASE_PER_BATCH_TIME * median(self._batches_ms)))
 
     def claim(self) -> list[Claim]:
         """The next batch of due alarms, ours until their lease ends.
@@ -111,8 +114,7 @@ class AlarmHandler:
             self._settle_one_by_one(claims)
         else:
             self.report(attempts)
-            took_ms = self._writer.last_transaction_ms
-            self._slowest_ms = max(took_ms, self._slowest_ms * SLOWEST_DECAY)
+            self._batches_ms.append(self._writer.last_transaction_ms)
 
     def _settle_one_by_one(self, claims: list[Claim]) -> None:
         for claim in claims:

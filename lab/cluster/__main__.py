@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -81,9 +81,7 @@ def report(site: Site, holding: Holding) -> int:
     known = {row[0] for row in sql(site.database, "SELECT name FROM reservations")}
     lost = len(holding.held - known) + names - min(expired, names)
     worst_ms = sql(site.database, _WORST)[0][0]
-    taken_over = [
-        line["latenessMs"] for node in site.nodes for line in node.alarm_lines() if line["isRetry"]
-    ]
+    taken_over = list(_taken_over(site))
     statuses = ", ".join(f"{n:,} x {s}" for s, n in holding.statuses.most_common())
     take_over_ms = max(taken_over, default=0)
     click.echo(f"""
@@ -99,8 +97,25 @@ def report(site: Site, holding: Holding) -> int:
     verified = subprocess.run(
         [*COMMAND, "log", "verify", "--database", url_of(site.database)], check=False
     )
-    wrong = (lost, doubled, verified.returncode, take_over_ms > TAKE_OVER_LIMIT_MS, not expired)
-    return sum(map(bool, wrong)) + holding.without_retry_after
+    wrong = {
+        "something was lost or doubled": lost or doubled,
+        "nothing expired": not expired,
+        "the log does not verify": verified.returncode,
+        "taking over took too long": take_over_ms > TAKE_OVER_LIMIT_MS,
+        "a 503 came without Retry-After": holding.without_retry_after,
+    }
+    for what in (what for what, is_so in wrong.items() if is_so):
+        click.secho(f"NOT AS PROMISED: {what}", fg="red")
+    return sum(map(bool, wrong.values()))
+
+
+def _taken_over(site: Site) -> Iterator[int]:
+    """For each alarm that was begun by one node and ended by another, how long after the
+    first one went that was, in ms."""
+    for line in (line for node in site.nodes for line in node.alarm_lines()):
+        if line["isRetry"]:
+            ended_ms = line["scheduledTime"] + line["latenessMs"]
+            yield ended_ms - max(at for at in site.went_ms if at < ended_ms - LEASE_MS / 2)
 
 
 def _all_ended(site: Site) -> bool:

@@ -30,6 +30,7 @@ class Site:
         self.nodes: list[Server] = []
         self._count = nodes
         self._stuck: set[tuple] = set()
+        self.went_ms: list[int] = []  # when a node stood still, for good or for long
 
     @contextmanager
     def running(self) -> Iterator["Site"]:
@@ -102,10 +103,11 @@ class Site:
         deadline = time.monotonic() + CATCH_SECONDS
         while True:
             os.killpg(group, signal.SIGSTOP)
-            if condition(number):
-                return True
-            if time.monotonic() > deadline:
-                return False
+            stopped_ms = time.time_ns() // 1_000_000
+            caught = condition(number)
+            if caught or time.monotonic() > deadline:
+                self.went_ms.append(stopped_ms)
+                return caught
             os.killpg(group, signal.SIGCONT)
             time.sleep(0.003)
 
