@@ -5,6 +5,7 @@ Every wait has a limit. A node that is frozen or cut off inside a transaction lo
 come before its leases end.
 """
 
+import logging
 import os
 import weakref
 from collections.abc import Generator, Iterator, Sequence
@@ -76,6 +77,10 @@ PATIENT_LIMITS = {
     "lock_timeout": 0,
     "idle_in_transaction_session_timeout": PATIENT_IDLE_MS,
 }
+
+
+# It warns of what it could not end on a connection that is lost, of which we tell ourselves.
+logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
 class Database:
