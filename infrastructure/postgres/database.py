@@ -6,8 +6,6 @@ come before its leases end.
 """
 
 import logging
-import os
-import weakref
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,7 +21,6 @@ from psycopg.waiting import Ready, Wait
 from infrastructure.address import PostgresAddress
 from infrastructure.errors import (
     DatabaseRefused,
-    ForkedProcess,
     StoreBusy,
     StoreError,
     StoreFull,
@@ -31,6 +28,7 @@ from infrastructure.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from infrastructure.forks import RefusesAfterFork
 from infrastructure.postgres.clock import DatabaseClock
 from infrastructure.postgres.reader_pool import ReaderPool
 from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
@@ -83,7 +81,7 @@ PATIENT_LIMITS = {
 logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
-class Database:
+class Database(RefusesAfterFork):
     """Opens connections to the database at `address` and lends some for reading.
 
     Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, as the driver's
@@ -95,9 +93,8 @@ class Database:
         self.clock = DatabaseClock()
         self._parameters = _parameters(address)
         self._closed = False
-        self._forked = False
+        super().__init__()
         self._readers = ReaderPool(self.connect, READERS)
-        _watch_forks(self)
 
     def connect(self, *, patient: bool = False) -> psycopg.Connection:
         """A new connection in autocommit mode, for one thread at a time. A patient one may
@@ -152,22 +149,12 @@ class Database:
         if not self._forked:
             self._readers.close()
 
-    def refuse_after_fork(self) -> None:
-        if self._forked:
-            raise ForkedProcess(
-                "this process was forked after the database was opened: "
-                "open it again here, after the fork"
-            )
-
     def _connection_parameters(self, limits: dict[str, int]) -> dict[str, Any]:
         settings = {**limits, "standard_conforming_strings": "on"}
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         users = self._parameters.get("options", "")
         ours = {"options": f"{options} {users}".strip(), "client_encoding": "UTF8"}
         return {**self._parameters, **ours, "autocommit": True}
-
-    def _after_fork_in_child(self) -> None:
-        self._forked = True
 
 
 class _Connection(psycopg.Connection):
@@ -259,14 +246,3 @@ def _parameters(address: PostgresAddress) -> dict[str, Any]:
     except psycopg.Error:
         # The driver's sentence would quote the URL, password and all.
         raise DatabaseRefused(f"{address} is not a URL that PostgreSQL's libpq takes") from None
-
-
-def _watch_forks(database: Database) -> None:
-    reference = weakref.ref(database)
-
-    def mark() -> None:
-        opened = reference()
-        if opened is not None:
-            opened._after_fork_in_child()
-
-    os.register_at_fork(after_in_child=mark)

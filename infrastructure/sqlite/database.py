@@ -5,9 +5,7 @@ on disk before it returns. Readers come from a small pool, because opening one c
 hundred times what a read does. A connection never survives a fork.
 """
 
-import os
 import sqlite3
-import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +14,6 @@ from typing import Any
 
 from infrastructure.errors import (
     ForeignDatabase,
-    ForkedProcess,
     StoreBusy,
     StoreError,
     StoreFull,
@@ -24,6 +21,7 @@ from infrastructure.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from infrastructure.forks import RefusesAfterFork
 from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
 
 BUSY_TIMEOUT_MS = 5_000
@@ -34,7 +32,7 @@ WAL_AUTOCHECKPOINT_PAGES = 4_000
 WAL_KEPT_BYTES = 64 * 1024 * 1024
 
 
-class Database:
+class Database(RefusesAfterFork):
     """Opens connections to the file at `path` and lends read-only ones.
 
     Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, as the driver's
@@ -45,8 +43,7 @@ class Database:
         self.path = Path(path)
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self._forked = False
-        _watch_forks(self)
+        super().__init__()
 
     def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
         """A new connection in autocommit mode, for one thread at a time."""
@@ -124,15 +121,8 @@ class Database:
         while self._idle_readers:
             self._idle_readers.pop().close()
 
-    def refuse_after_fork(self) -> None:
-        if self._forked:
-            raise ForkedProcess(
-                "this process was forked after the database was opened: "
-                "open it again here, after the fork"
-            )
-
     def _after_fork_in_child(self) -> None:
-        self._forked = True
+        super()._after_fork_in_child()
         self._idle_readers = deque()
 
 
@@ -155,17 +145,6 @@ class SqliteRows:
                 yield from rows
         except sqlite3.Error as error:
             raise translate(error) from error
-
-
-def _watch_forks(database: Database) -> None:
-    reference = weakref.ref(database)
-
-    def mark() -> None:
-        opened = reference()
-        if opened is not None:
-            opened._after_fork_in_child()
-
-    os.register_at_fork(after_in_child=mark)
 
 
 def translate(error: sqlite3.Error) -> StoreError:
