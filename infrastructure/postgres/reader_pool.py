@@ -24,8 +24,8 @@ class ReaderPool:
 
     def __init__(self, connect: Callable[[], psycopg.Connection], limit: int) -> None:
         self._connect = connect
-        # Idle connections, each with when it was made, and a None for one that has gone.
-        self._idle: SimpleQueue[tuple[psycopg.Connection, float] | None] = SimpleQueue()
+        # Idle connections, and a None for one that has gone.
+        self._idle: SimpleQueue[psycopg.Connection | None] = SimpleQueue()
         # One for each connection that was never made; counting must not need a lock.
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(limit):
@@ -47,14 +47,12 @@ class ReaderPool:
             except Empty:
                 found = self._wait()
         if found is not None:
-            connection, made_at = found
-            if monotonic() - made_at < AGE_SECONDS:
-                return connection
-            self._made_at.pop(connection, None)
-            connection.close()
+            if monotonic() - self._made_at[found] < AGE_SECONDS:
+                return found
+            self._end(found)
         return self._make()
 
-    def _wait(self) -> tuple[psycopg.Connection, float] | None:
+    def _wait(self) -> psycopg.Connection | None:
         try:
             return self._idle.get(timeout=WAIT_SECONDS)
         except Empty:
@@ -72,11 +70,14 @@ class ReaderPool:
     def give_back(self, connection: psycopg.Connection) -> None:
         """A broken one makes room for another."""
         if connection.closed or self._closed:
-            self._made_at.pop(connection, None)
-            connection.close()
+            self._end(connection)
             self._idle.put(None)
         else:
-            self._idle.put((connection, self._made_at[connection]))
+            self._idle.put(connection)
+
+    def _end(self, connection: psycopg.Connection) -> None:
+        del self._made_at[connection]
+        connection.close()
 
     def forget_idle(self) -> None:
         """Closes those that nobody uses: what broke one may have broken all."""
@@ -86,8 +87,7 @@ class ReaderPool:
                 found = self._idle.get_nowait()
                 gone += 1
                 if found is not None:
-                    self._made_at.pop(found[0], None)
-                    found[0].close()
+                    self._end(found)
         for _ in range(gone):
             self._idle.put(None)
 
