@@ -4,8 +4,8 @@ What each request answers was recorded from the real runtime (tests/contract/), 
 kept byte for byte, the order of the checks included: path and id (400), then for POST
 the body (400), its field (400), then the method (405).
 
-The answers know nothing of Flask, so that its routes and the shortcut in front of it
-(`hot_path.py`) give the same ones.
+What a body has to say is read by `ttl_of` and `now_of`, for Flask's routes here and for the
+event loop in front of them (`front.py`) alike.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from werkzeug.exceptions import ClientDisconnected
 from werkzeug.routing import BaseConverter, Rule
 
 from api.bodies import read_body
-from api.js_json import MAX_SAFE_INTEGER, NotJson, as_integer, is_truthy, parse
+from api.js_json import MAX_SAFE_INTEGER, NotJson, integer_at
 from domain.reservation import MAX_TTL_SECONDS, MIN_TTL_SECONDS, NAME_PATTERN, Reservation
 from infrastructure.application import ReservationApplication
 
@@ -54,20 +54,20 @@ class Contract:
     def reservation(self, environ: dict[str, Any], name: str) -> Answer:
         method = environ["REQUEST_METHOD"]
         if method == "GET":
-            return 200, _encode(render(name, self._application.get(name)))
+            return shown(name, self._application.get(name))
         if method != "POST":
             return refusal(405, BAD_METHOD)
         try:
-            ttl_seconds = _field(environ, "ttlSeconds", MIN_TTL_SECONDS, MAX_TTL_SECONDS, BAD_TTL)
+            ttl_seconds = ttl_of(_body(environ))
         except BadRequest as error:
             return refusal(400, str(error))
-        return 201, _encode(render(name, self._application.hold(name, ttl_seconds)))
+        return held(name, self._application.hold(name, ttl_seconds))
 
     def replay(self, environ: dict[str, Any], name: str) -> Answer:
         if environ["REQUEST_METHOD"] != "POST":
             return refusal(405, BAD_METHOD)
         try:
-            now_ms = _field(environ, "now", 1, MAX_SAFE_INTEGER, BAD_NOW)
+            now_ms = now_of(_body(environ))
         except BadRequest as error:
             return refusal(400, str(error))
         state, changed = self._application.expire(name, now_ms)
@@ -105,22 +105,43 @@ def render(name: str, state: Reservation | None) -> dict[str, object]:
     }
 
 
+def shown(name: str, state: Reservation | None) -> Answer:
+    return 200, _encode(render(name, state))
+
+
+def held(name: str, state: Reservation) -> Answer:
+    return 201, _encode(render(name, state))
+
+
 def refusal(status: int, sentence: str) -> Answer:
     return status, _encode({"error": sentence})
 
 
-def _field(environ: dict[str, Any], key: str, low: int, high: int, sentence: str) -> int:
-    """The integer at `key` of the request's body. Raises BadRequest."""
+def ttl_of(body: bytes) -> int:
+    """The seconds that a hold is asked for. Raises BadRequest."""
+    return _field(body, "ttlSeconds", MIN_TTL_SECONDS, MAX_TTL_SECONDS, BAD_TTL)
+
+
+def now_of(body: bytes) -> int:
+    """The clock that a replay is given, in Unix milliseconds. Raises BadRequest."""
+    return _field(body, "now", 1, MAX_SAFE_INTEGER, BAD_NOW)
+
+
+def _field(body: bytes, key: str, low: int, high: int, sentence: str) -> int:
     try:
-        body = parse(read_body(environ))
-    except (NotJson, ClientDisconnected):
+        value = integer_at(key, body)
+    except NotJson:
         raise BadRequest(BAD_BODY) from None
-    if not is_truthy(body):
-        raise BadRequest(BAD_BODY)
-    value = as_integer(body.get(key)) if isinstance(body, dict) else None
     if value is None or not low <= value <= high:
         raise BadRequest(sentence)
     return value
+
+
+def _body(environ: dict[str, Any]) -> bytes:
+    try:
+        return read_body(environ)
+    except ClientDisconnected:
+        raise BadRequest(BAD_BODY) from None
 
 
 def _response(answer: Answer) -> Response:

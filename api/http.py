@@ -1,4 +1,8 @@
-"""The HTTP door: a Flask app over an application that somebody else starts and stops."""
+"""The HTTP door: a Flask app over an application that somebody else starts and stops.
+
+It is a plain WSGI app with every route of the service. In front of it, where we serve it
+ourselves, is `front.py`.
+"""
 
 from http import HTTPStatus
 
@@ -6,7 +10,6 @@ from flask import Flask, Response
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from api.contract import Contract, add_contract_routes
-from api.hot_path import HotPath
 from api.paths import NormalisedPaths
 from api.problems import problem, problem_of, too_large, unexpected
 from api.questions import add_question_routes
@@ -40,7 +43,7 @@ def create_app(
     app.register_error_handler(ReservationExpiryError, problem_of)
     app.register_error_handler(HTTPException, _http_problem)
     app.register_error_handler(Exception, unexpected)
-    app.wsgi_app = HotPath(contract, NormalisedPaths(app.wsgi_app))
+    app.wsgi_app = NormalisedPaths(app.wsgi_app)
     return app
 
 

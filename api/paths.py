@@ -1,14 +1,23 @@
 """Request paths as a URL parser normalises them, before any route is looked for.
 
 The Worker that this service replaces routed on `new URL(request.url).pathname`, so `\\`
-counts as `/` and dot segments are resolved (WHATWG URL, path state). The server hands
-us paths that are percent-decoded already, so `%2e%2e` arrives as `..`.
+counts as `/` and dot segments are resolved, `%2e` ones too (WHATWG URL, path state), and
+nothing else is decoded: an encoded letter is no letter of a name. So one resource has one
+spelling, and a proxy that chooses by the path and this service never disagree. Only the
+names in `/schedules/...` may be any text, and are decoded.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+DECODED_BELOW = "/schedules/"
+NO_ROUTE = "/%"  # matches no route: what is asked for has none
+
+_ENCODED_DOT = re.compile("%2e", re.IGNORECASE)
 
 
 def normalise(path: str) -> str:
@@ -25,8 +34,41 @@ def normalise(path: str) -> str:
     return "/" + "/".join(segments)
 
 
+def route_of(raw_path: bytes) -> str:
+    """The path to route by, for a path as it stood in the request."""
+    path = raw_path.decode("latin-1")
+    if "%" in path:
+        path = "/".join(_plain_dots(segment) for segment in path.split("/"))
+    if "/." in path or "\\" in path:
+        path = normalise(path)
+    if "%" not in path and path.isascii():
+        return path
+    return _decoded(path) if path.startswith(DECODED_BELOW) else NO_ROUTE
+
+
+def _plain_dots(segment: str) -> str:
+    """`%2E.` is `..`; in all other segments the dot stays as it was written."""
+    plain = _ENCODED_DOT.sub(".", segment)
+    return plain if plain in (".", "..") else segment
+
+
+def _decoded(path: str) -> str:
+    """With names decoded; one with a slash in it, either way, or of no text, has no route."""
+    try:
+        segments = [unquote_to_bytes(part).decode() for part in path.split("/")]
+    except UnicodeDecodeError:
+        return NO_ROUTE
+    if any("/" in segment or "\\" in segment for segment in segments):
+        return NO_ROUTE
+    return "/".join(segments)
+
+
 class NormalisedPaths:
-    """WSGI middleware: the app inside sees normalised paths only."""
+    """WSGI middleware: the app inside sees normalised paths only.
+
+    Other servers than ours hand over paths that are decoded already; those are normalised as
+    far as that still goes.
+    """
 
     def __init__(self, app: WsgiApp) -> None:
         self._app = app

@@ -10,10 +10,10 @@ from http import HTTPStatus
 import msgspec
 from flask import Response
 
+from api import requests
 from domain import errors as domain
 from domain.errors import ReservationExpiryError
 from infrastructure import errors as store
-from infrastructure.settings import BODY_LIMIT_BYTES
 
 RETRY_AFTER_SECONDS = 1
 
@@ -28,6 +28,10 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.NotDue: HTTPStatus.CONFLICT,
     domain.InvalidObjectName: HTTPStatus.BAD_REQUEST,
     domain.InvalidSchedule: HTTPStatus.BAD_REQUEST,
+    requests.RequestRefused: HTTPStatus.BAD_REQUEST,
+    requests.BadHost: HTTPStatus.BAD_REQUEST,
+    requests.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    requests.BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     store.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
     store.StoreBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     store.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -75,8 +79,7 @@ def problem_of(error: ReservationExpiryError) -> Response:
 
 def too_large() -> Response:
     """The problem document for a body over the limit."""
-    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    return problem(status, "body-too-large", f"A body may have at most {BODY_LIMIT_BYTES} bytes.")
+    return problem_of(requests.BodyTooLarge())
 
 
 def unexpected(error: Exception) -> Response:

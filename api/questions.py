@@ -18,7 +18,7 @@ from api.problems import problem
 from domain.durable_object import StorageWritten
 from domain.names import named
 from domain.reservation import aggregate_id, is_name
-from infrastructure.application import ReservationApplication
+from infrastructure.application import Readiness, ReservationApplication
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
 from infrastructure.sql.queries import RecordedEvent
@@ -60,18 +60,7 @@ class QuestionViews:
 
     def readyz(self) -> Response:
         """This process does its job: writes, and looks after its alarms."""
-        found = self._application.readiness()
-        body = {
-            "status": "ready" if found.ready else "not ready",
-            "reasons": found.reasons,
-            "backlogMs": found.backlog_ms,
-            "parked": found.parked,
-            "alarms": found.alarm_counts,
-        }
-        response = json_response(body, 200 if found.ready else 503)
-        if not found.ready:
-            response.headers["Retry-After"] = "1"
-        return response
+        return readiness_response(self._application.readiness())
 
     def reservations(self) -> Response:
         """A page of reservations in order of their ids."""
@@ -112,6 +101,27 @@ class QuestionViews:
         rows = self._application.queries.events_after(after, limit)
         events = [named(row.originator_id) | render_event(row, self._mapper) for row in rows]
         return json_response({"events": events, "next": rows[-1].position if rows else after})
+
+
+def readiness_response(found: Readiness) -> Response:
+    body = {
+        "status": "ready" if found.ready else "not ready",
+        "reasons": found.reasons,
+        "backlogMs": found.backlog_ms,
+        "parked": found.parked,
+        "alarms": found.alarm_counts,
+    }
+    response = json_response(body, 200 if found.ready else 503)
+    if not found.ready:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def not_ready(reason: str) -> Response:
+    """For a process that cannot even tell how it is."""
+    response = json_response({"status": "not ready", "reasons": [reason]}, 503)
+    response.headers["Retry-After"] = "1"
+    return response
 
 
 def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:

@@ -4,6 +4,7 @@ A schedule is an `EventSchedule` object of its name; that an event has run is to
 in the log (`GET /events`). Errors are problem documents.
 """
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
@@ -17,7 +18,7 @@ from domain.durable_object import object_id
 from domain.schedule import check_name
 from infrastructure.application import ReservationApplication
 from infrastructure.objects.event_schedule import EventSchedule
-from infrastructure.objects.host_thread import HostThread
+from infrastructure.objects.host_on_demand import HostOnDemand
 
 CLASS_NAME = EventSchedule.__name__
 
@@ -35,15 +36,30 @@ class EventBody(msgspec.Struct, forbid_unknown_fields=True):
 _decode_body = msgspec.json.Decoder(EventBody).decode
 
 
-class Schedules(HostThread):
-    """The schedules of a process, by name."""
+class Schedules:
+    """The schedules of a process, by name: on its event loop, asked from its threads.
+
+    Made on the loop that they are to run on; `start()` and `stop()` there too.
+    """
 
     def __init__(self, application: ReservationApplication) -> None:
-        super().__init__(application, {CLASS_NAME: EventSchedule})
+        self._loop = asyncio.get_running_loop()
+        self._host = HostOnDemand(application, {CLASS_NAME: EventSchedule})
+
+    async def start(self) -> None:
+        self._host.start()
+
+    async def stop(self) -> None:
+        await self._host.stop()
 
     def ask(self, name: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Runs a method of a schedule, from another thread. Raises what it raises."""
+        call = self.call(name, method, *args, **kwargs)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    async def call(self, name: str, method: str, *args: Any, **kwargs: Any) -> Any:
         check_name(name, "a schedule's name")
-        return self.call(object_id(CLASS_NAME, name), method, *args, **kwargs)
+        return await self._host.call(object_id(CLASS_NAME, name), method, *args, **kwargs)
 
 
 def add_schedule_routes(app: Flask, schedules: Schedules) -> None:

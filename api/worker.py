@@ -1,7 +1,9 @@
 """Serving a file of durable objects: `from workers import DurableObject, ...`.
 
 The module `workers` exists in the processes that serve such a file, and nowhere else.
-Each process has one event loop, the server's own, on which the objects run too.
+Each process has one event loop, the server's own, on which the objects run too. The parent
+reads the file and runs none of it; so a process that has to be replaced runs what the others
+run, whatever is being written to the file meanwhile.
 """
 
 import asyncio
@@ -10,20 +12,19 @@ import logging
 import re
 import sys
 import tomllib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, ClassVar
-from urllib.parse import quote
+from types import CodeType, ModuleType
+from typing import Any
 
 import msgspec
-from granian import _signals as granian_signals
-from granian.constants import Interfaces
-from granian.server.mp import MPServer
 
+from api.front import Door
 from api.problems import problem_of
-from api.server import Worker, drain_once_on_loop
+from api.requests import Receive, Scope, Send, send_answer
+from api.server import Open
 from domain.errors import ReservationExpiryError
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import StoreStopped
@@ -33,7 +34,6 @@ from infrastructure.objects.event_schedule import EventSchedule
 from infrastructure.objects.host import ObjectHost
 from infrastructure.objects.live_object import called
 from infrastructure.objects.messages import Request, Response
-from infrastructure.settings import BODY_LIMIT_BYTES
 
 FRONT_DOOR = "Default"
 
@@ -73,11 +73,38 @@ class Config(msgspec.Struct, forbid_unknown_fields=True):
     vars: dict[str, Any] = {}
 
 
-def load_worker(file: Path, config_file: Path | None = None) -> LoadedWorker:
-    """Runs the file and looks what it has. Raises WorkerRefused."""
+@dataclass(frozen=True)
+class Source:
+    """A file as it was read, with its configuration. Nothing of it has run."""
+
+    file: Path
+    code: CodeType
+    config_file: Path | None
+    config: Config
+
+    def run(self) -> LoadedWorker:
+        """Runs it and looks what it has. Raises WorkerRefused."""
+        sys.modules["workers"] = _workers_module()
+        return _look_at(self, vars(_run(self.file, self.code)))
+
+
+def read_worker(file: Path, config_file: Path | None = None) -> Source:
+    """Raises WorkerRefused if either cannot be read, or is not written as it must be."""
     config = _read_config(config_file)
-    sys.modules["workers"] = _workers_module()
-    found = vars(_run(file))
+    try:
+        code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise WorkerRefused(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    return Source(file, code, config_file, config)
+
+
+def load_worker(file: Path, config_file: Path | None = None) -> LoadedWorker:
+    """Reads the file and runs it. Raises WorkerRefused."""
+    return read_worker(file, config_file).run()
+
+
+def _look_at(source: Source, found: dict[str, Any]) -> LoadedWorker:
+    file, config, config_file = source.file, source.config, source.config_file
     own = {
         name: value
         for name, value in found.items()
@@ -123,28 +150,24 @@ def _workers_module() -> ModuleType:
     return module
 
 
-def _run(file: Path) -> ModuleType:
+def _run(file: Path, code: CodeType) -> ModuleType:
     spec = importlib.util.spec_from_file_location("worker", file)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise WorkerRefused(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules["worker"] = module
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        exec(code, vars(module))  # noqa: S102  it is what the user asked for
+    except BaseException as error:  # sys.exit() too: people's code must not end ours
         raise WorkerRefused(f"{file} cannot be run: {type(error).__name__}: {error}") from error
     return module
 
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-
-class WorkerApp:
-    """The ASGI app: each request to the front door. `application` must be started."""
+class WorkerDoor(Door):
+    """Every request to the file's front door. `application` must be started."""
 
     def __init__(self, application: ReservationApplication, worker: LoadedWorker) -> None:
+        super().__init__(application)
         self._front_door = worker.front_door
         self._host = ObjectHost(application, worker.classes)
         self._notice = application.alarm_clock.notice
@@ -152,43 +175,34 @@ class WorkerApp:
         spaces = {b: self._host.namespace(name) for b, name in worker.bindings.items()}
         self._env = self._host.env = Bindings(worker.variables | spaces)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            try:
-                body = await _body(receive)
-            except ClientGone:
-                return
-            await _send(send, await self._answer(scope, body))
+    async def start(self) -> None:
+        await self._host.start()
+        self._notice(0)  # what came due before there was anybody to run it
 
     def drain(self) -> None:
         """Begins to stop, before the server has answered what it has accepted."""
+        super().drain()
         self._host.accepting = False
         self._stopping = asyncio.ensure_future(self._host.stop())
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        await self._host.start()
-        self._notice(0)  # what came due before there was anybody to run it
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+    async def stop(self) -> None:
         if self._stopping is None:
             self.drain()
         await self._stopping
-        await send({"type": "lifespan.shutdown.complete"})
 
-    async def _answer(self, scope: Scope, body: bytes | None) -> Response:
-        if body is None:
-            return Response(f"The body has more than {BODY_LIMIT_BYTES} bytes.\n", 413)
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with await self.bodies.read(scope, receive) as body:
+            await _send(send, await self._fetch(scope, body))
+
+    async def _fetch(self, scope: Scope, body: bytes) -> Response:
+        if not self._host.accepting:
+            raise StoreStopped("the service is shutting down")
         try:
-            if not self._host.accepting:
-                raise StoreStopped("the service is shutting down")
             front = self._front_door(FrontContext(), self._env)
             answer = await called(front.fetch, (_request(scope, body),), {})
         except ReservationExpiryError as error:
             return _problem(error)
-        except Exception:  # people's code: whatever it raises is its own, and is 500
+        except (Exception, SystemExit):  # people's code: whatever it raises is its own, and is 500
             logger.exception("a request failed")
             return Response("Internal Server Error\n", 500)
         if answer is None:
@@ -204,8 +218,20 @@ class WorkerApp:
         return answer
 
 
-class ClientGone(Exception):
-    """The client went away before it had sent its whole request."""
+def open_worker(source: Source) -> Open:
+    """The objects of a file, and its front door."""
+
+    @asynccontextmanager
+    async def worker(application: ReservationApplication) -> AsyncIterator[Door]:
+        door = WorkerDoor(application, source.run())
+        await door.start()
+        try:
+            yield door
+        finally:
+            await door.stop()
+            door.close()
+
+    return worker
 
 
 class FrontContext:
@@ -224,26 +250,11 @@ def _request(scope: Scope, body: bytes) -> Request:
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
     ]
     host = next((value for name, value in headers if name == "host"), "localhost")
-    path = quote(scope["path"], safe="/:@!$&'()*+,;=~")  # granian has decoded it
-    query = scope["query_string"].decode("latin-1")
-    url = f"{scope.get('scheme', 'http')}://{host}{path}{'?' + query if query else ''}"
+    target = scope["raw_path"]  # as it was asked for: /a%2Fb is not /a/b
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    url = f"{scope.get('scheme', 'http')}://{host}{target.decode('latin-1')}"
     return Request(url, method=scope["method"], headers=headers, body=body or None)
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The request's body, None if it is too large. Raises ClientGone."""
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part = message.get("body", b"")
-        size += len(part)
-        if size > BODY_LIMIT_BYTES:
-            return None
-        parts.append(part)
-        if not message.get("more_body"):
-            return b"".join(parts)
 
 
 async def _send(send: Send, answer: Response) -> None:
@@ -252,8 +263,7 @@ async def _send(send: Send, answer: Response) -> None:
     if answer.status not in (204, 304):
         headers = [h for h in headers if h[0] != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send_answer(send, answer.status, headers, body)
 
 
 def _encoded_headers(answer: Response) -> list[tuple[bytes, bytes]]:
@@ -264,21 +274,3 @@ def _problem(error: ReservationExpiryError) -> Response:
     """The service's own problem document, as a response of the objects'."""
     found = problem_of(error)
     return Response(found.get_data(), found.status_code, headers=list(found.headers.items()))
-
-
-@dataclass(frozen=True)
-class ObjectsWorker(Worker):
-    """What a process runs that serves a file of objects."""
-
-    file: Path
-    config_file: Path | None
-
-    interface: ClassVar[Interfaces] = Interfaces.ASGI
-    threads: ClassVar[int] = 1
-
-    def answer(self, application: ReservationApplication, *args: Any) -> None:
-        worker_id, process_name, *more = args
-        sys.stdout.reconfigure(line_buffering=True)  # what a handler prints is seen at once
-        app = WorkerApp(application, load_worker(self.file, self.config_file))
-        granian_signals.set_loop_signals = lambda loop: drain_once_on_loop(loop, app.drain)
-        MPServer._spawn_asgi_lifespan_worker(worker_id, process_name, lambda: app, *more)

@@ -28,7 +28,7 @@ from infrastructure.errors import Overloaded
 from infrastructure.event_mapper import EventMapper
 from infrastructure.projections import AlarmScope
 from infrastructure.recorder import Recorder, StoreFactory
-from infrastructure.sql.queries import Queries
+from infrastructure.sql.queries import Queries, QuickReader
 from infrastructure.store import open_store
 from infrastructure.unit_of_work import Work
 from infrastructure.writer import Writer
@@ -131,6 +131,10 @@ class ReservationApplication(Application[str]):
         """The state now, None if it was never held. Raises InvalidReservationId."""
         aggregate_id(name)
         return self.queries.reservation(name)
+
+    def quick_reader(self) -> QuickReader | None:
+        """Reads that need not wait, for an event loop; None if the store has none."""
+        return self._store.quick_reader()
 
     def redrive(self, name: str) -> bool:
         """Gives the parked alarm of a reservation or an object (`Counter/foo`) a fresh

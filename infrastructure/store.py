@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from infrastructure.address import Address, PostgresAddress
 from infrastructure.clock import Clock
+from infrastructure.sql.queries import QuickReader
 from infrastructure.sql.session import Session
 from infrastructure.sql.snapshot import Snapshot
 
@@ -36,6 +37,10 @@ class Store(Protocol):
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Every row of one statement, which sees the newest commit."""
+        ...
+
+    def quick_reader(self) -> QuickReader | None:
+        """Reads for an event loop; None where every read waits for a server."""
         ...
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:

@@ -1,8 +1,7 @@
 """Commands on schedules: put, list, show, cancel, re-drive events."""
 
+import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ from api.cli.common import (
 from api.cli.output import print_table
 from api.schedules import Schedules
 from infrastructure.address import Address
+from infrastructure.application import ReservationApplication
 
 HEADINGS = ("EVENT", "NEXT RUN", "AGAIN", "RUNS", "MISSED", "ATTEMPTS", "STATE", "PAYLOAD")
 
@@ -56,8 +56,7 @@ def put(
         carried = None if payload is None else json.loads(payload)
     except ValueError as error:
         raise click.UsageError(f"--payload is not JSON: {error}") from error
-    with _schedules(database) as schedules:
-        event = schedules.ask(name, "scheduleEvent", id, run_at, repeat_ms, carried, cron, zone)
+    event = _ask(database, name, "scheduleEvent", id, run_at, repeat_ms, carried, cron, zone)
     _print([event], as_json)
 
 
@@ -72,8 +71,7 @@ def list_events(
     name: str, parked: bool, limit: int, after: str, database: Address, as_json: bool
 ) -> None:
     """List the events of the schedule NAME by id."""
-    with _schedules(database) as schedules:
-        events = schedules.ask(name, "listParked" if parked else "listEvents", limit, after)
+    events = _ask(database, name, "listParked" if parked else "listEvents", limit, after)
     _print(events, as_json)
 
 
@@ -84,8 +82,7 @@ def list_events(
 @json_option
 def show(name: str, id: str, database: Address, as_json: bool) -> None:
     """Show the event ID of the schedule NAME."""
-    with _schedules(database) as schedules:
-        event = schedules.ask(name, "getEvent", id)
+    event = _ask(database, name, "getEvent", id)
     if event is None:
         fail(f"{name} has no event {id}", EXIT_NOT_FOUND)
     _print([event], as_json)
@@ -97,9 +94,8 @@ def show(name: str, id: str, database: Address, as_json: bool) -> None:
 @database_option
 def cancel(name: str, id: str, database: Address) -> None:
     """Take the event ID out of the schedule NAME."""
-    with _schedules(database) as schedules:
-        if not schedules.ask(name, "cancelEvent", id):
-            fail(f"{name} has no event {id}", EXIT_NOT_FOUND)
+    if not _ask(database, name, "cancelEvent", id):
+        fail(f"{name} has no event {id}", EXIT_NOT_FOUND)
     click.echo(f"{id} is cancelled")
 
 
@@ -109,20 +105,23 @@ def cancel(name: str, id: str, database: Address) -> None:
 @database_option
 def redrive(name: str, id: str, database: Address) -> None:
     """Give the parked event ID of the schedule NAME a fresh start."""
-    with _schedules(database) as schedules:
-        if not schedules.ask(name, "redriveEvent", id):
-            fail(f"{name} has no parked event {id}", EXIT_NOT_FOUND)
+    if not _ask(database, name, "redriveEvent", id):
+        fail(f"{name} has no parked event {id}", EXIT_NOT_FOUND)
     click.echo(f"{id} is re-driven")
 
 
-@contextmanager
-def _schedules(database: Address) -> Iterator[Schedules]:
-    with application(database) as running:
+def _ask(database: Address, name: str, method: str, *args: Any) -> Any:
+    """What a method of the schedule answers, run in this process."""
+
+    async def ask(running: ReservationApplication) -> Any:
         schedules = Schedules(running)
         try:
-            yield schedules
+            return await schedules.call(name, method, *args)
         finally:
-            schedules.stop()
+            await schedules.stop()
+
+    with application(database) as running:
+        return asyncio.run(ask(running))
 
 
 def _print(events: list[dict[str, Any]], as_json: bool) -> None:

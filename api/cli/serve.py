@@ -1,11 +1,12 @@
 """The commands that serve: reservations, or a file of durable objects."""
 
-import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +19,12 @@ from infrastructure.settings import (
     SHUTDOWN_GRACE_SECONDS,
     Settings,
 )
+
+if TYPE_CHECKING:  # what serves is loaded by the commands that serve
+    from socket import socket
+
+    from api.processes import RunProcess
+    from infrastructure.startup import Prepared
 
 MAX_WORKERS = 64
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -77,14 +84,16 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def serve(check: bool, **options: Any) -> None:
     """Serve over HTTP until Ctrl-C or SIGTERM; then drain and exit 0."""
     settings = _settings(options)
-    from api import server
+    from api.processes import listen
+    from api.server import open_service
+    from api.server import serve as serve_process
 
-    server.refuse_taken_address(settings.host, settings.port)
+    sockets = listen(settings.host, settings.port, settings.workers)
     if check:
         _check(settings)
     else:
-        _announce(settings)
-        server.serve(settings)
+        run = partial(serve_process, settings, open_service(settings))
+        _serve(settings, lambda: run, sockets)
 
 
 @click.command(cls=Command)
@@ -98,28 +107,41 @@ def serve(check: bool, **options: Any) -> None:
 def worker(file: Path, config: Path | None, **options: Any) -> None:
     """Serve FILE, Python written with `from workers import DurableObject` (docs/alarms.md)."""
     settings = _settings(options)
-    from api import server
-    from api.worker import ObjectsWorker, load_worker
+    from api.processes import listen
+    from api.server import serve as serve_process
+    from api.worker import open_worker, read_worker
 
-    load_worker(file, config)  # once here, so that what is wrong with it is said at once
-    server.refuse_taken_address(settings.host, settings.port)
-    _announce(settings)
-    server.serve(settings, ObjectsWorker(settings, os.getpid(), file, config))
+    def load() -> "RunProcess":
+        return partial(serve_process, settings, open_worker(read_worker(file, config)))
 
-
-def _settings(options: dict[str, Any]) -> Settings:
-    from api import server
-
-    settings = Settings(**options)
-    settings = replace(settings, log_level=settings.log_level.lower())
-    server.configure_logging(settings.log_level)
-    return settings
+    load()  # what is wrong with it is said before anything else is done
+    _serve(settings, load, listen(settings.host, settings.port, settings.workers))
 
 
-def _announce(settings: Settings) -> None:
+def _serve(
+    settings: Settings, load: "Callable[[], RunProcess]", sockets: "list[list[socket]]"
+) -> None:
+    """Prepares the database, starts the processes, says so, and stays until they end."""
+    from api.processes import Parent
     from infrastructure.startup import prepare
 
     prepared = prepare(settings.database)
+    parent = Parent(load, sockets)
+    if parent.start():
+        _announce(settings, prepared)
+        sys.exit(parent.supervise())
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    from api.server import configure_logging
+
+    settings = Settings(**options)
+    settings = replace(settings, log_level=settings.log_level.lower())
+    configure_logging(settings.log_level)
+    return settings
+
+
+def _announce(settings: Settings, prepared: "Prepared") -> None:
     overview = prepared.overview
     click.echo(f"reservation-expiry {version('reservation-expiry')}")
     click.echo(f"  serving on   http://{settings.host}:{settings.port}")

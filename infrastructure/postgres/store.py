@@ -25,6 +25,9 @@ class PostgresStore(Database):
     def session(self) -> PostgresSession:
         return PostgresSession(self)
 
+    def quick_reader(self) -> None:
+        """None: every read here waits for the server."""
+
     def engine(self) -> Engine:
         return read_engine(self)
 

@@ -48,6 +48,12 @@ class Reader(Protocol):
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]: ...
 
 
+class QuickReader(Reader, Protocol):
+    """A reader that raises StoreBusy where it would have to wait. For one thread."""
+
+    def close(self) -> None: ...
+
+
 class Queries:
     """Each method is one statement on a lent connection and sees the newest commit.
 

@@ -9,6 +9,7 @@ from infrastructure.errors import DatabaseNotWritable
 from infrastructure.sqlite import schema
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.engine import Engine, read_engine
+from infrastructure.sqlite.quick_reader import QuickReader
 from infrastructure.sqlite.session import SqliteSession
 
 
@@ -22,6 +23,9 @@ class SqliteStore(Database):
 
     def session(self) -> SqliteSession:
         return SqliteSession(self)
+
+    def quick_reader(self) -> QuickReader:
+        return QuickReader(self)
 
     def engine(self) -> Engine:
         return read_engine(self)

@@ -1,0 +1,151 @@
+"""The front: every request of a process, on its event loop.
+
+`GET` and `POST /reservations/<id>`, which a busy service is made of, and the health routes
+are answered on the loop; a hold waits for its commit as a future and takes no thread.
+Everything else goes to the Flask app, on a few threads, once its body is there. Both give
+the answers of `contract.py`.
+"""
+
+import asyncio
+import logging
+import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from a2wsgi import WSGIMiddleware
+from flask import Flask, Response
+
+from api import limits
+from api.connections import Connections
+from api.contract import BAD_METHOD, Answer, BadRequest, held, refusal, shown, ttl_of
+from api.paths import route_of
+from api.problems import problem_of, unexpected
+from api.questions import not_ready, readiness_response
+from api.requests import Bodies, ClientGone, Receive, Scope, Send, check_host, send_answer
+from domain.errors import ReservationExpiryError
+from domain.reservation import NAME_PATTERN
+from infrastructure.application import ReservationApplication
+from infrastructure.async_reservations import AsyncReservations
+from infrastructure.errors import Overloaded
+
+_HOT = re.compile(f"/reservations/({NAME_PATTERN})".encode())
+_JSON = (b"content-type", b"application/json")
+_CLOSE = (b"connection", b"close")
+
+logger = logging.getLogger(__name__)
+
+
+class Door:
+    """What all fronts share: the host, health, and a problem document for what goes wrong.
+
+    A front says in `answer` what else there is. Made and closed on the running loop.
+    """
+
+    def __init__(self, application: ReservationApplication) -> None:
+        self.connections = Connections()
+        self.bodies = Bodies()
+        self._application = application
+        self._health = ThreadPoolExecutor(1, "readiness")
+
+    def close(self) -> None:
+        self._health.shutdown(wait=False, cancel_futures=True)
+
+    def drain(self) -> None:
+        """The process is to end: what has not come by now is not waited for."""
+        self.bodies.drain()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        try:
+            check_host(scope)
+            await self.answer(scope, receive, send)
+        except ClientGone:
+            pass
+        except ReservationExpiryError as error:
+            await self.refuse(send, problem_of(error))
+        except Exception as error:
+            await self.refuse(send, unexpected(error))
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    async def refuse(self, send: Send, response: Response) -> None:
+        """Sends an answer that is made of a Flask response."""
+        headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in response.headers.items()
+        ]
+        if response.status_code == 408:
+            headers.append(_CLOSE)  # the rest of its body is not waited for
+        await send_answer(send, response.status_code, headers, response.get_data())
+
+    async def health(self, path: str) -> Response:
+        """/healthz says that the process lives, /readyz that it does its job. Neither waits
+        for a thread that a request may have, or for a database that does not answer."""
+        if path == "/healthz":
+            return Response(b'{"status":"ok"}', content_type="application/json")
+        loop = asyncio.get_running_loop()
+        asked = loop.run_in_executor(self._health, self._application.readiness)
+        try:
+            async with asyncio.timeout(limits.READINESS_SECONDS):
+                return readiness_response(await asked)
+        except TimeoutError:
+            return not_ready(f"no answer about the alarms within {limits.READINESS_SECONDS:g} s")
+
+
+class Front(Door):
+    """The front of a service of reservations, over the Flask app with all its routes."""
+
+    def __init__(
+        self, application: ReservationApplication, reservations: AsyncReservations, app: Flask
+    ) -> None:
+        super().__init__(application)
+        self._reservations = reservations
+        self._flask = WSGIMiddleware(app, workers=limits.THREADS)  # type: ignore[arg-type]
+        self._in_flask = 0
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = _HOT.fullmatch(scope["raw_path"])
+        if found is not None:
+            name = found[1].decode()
+            if scope["method"] == "GET":
+                return await _send(send, shown(name, await self._reservations.get(name)))
+            if scope["method"] == "POST":
+                with await self.bodies.read(scope, receive) as body:
+                    return await _send(send, await self._hold(name, body))
+            return await _send(send, refusal(405, BAD_METHOD))
+        path = route_of(scope["raw_path"])
+        if path in ("/healthz", "/readyz") and scope["method"] == "GET":
+            return await self.refuse(send, await self.health(path))
+        return await self._ask_flask({**scope, "path": path}, receive, send)
+
+    async def _hold(self, name: str, body: bytes) -> Answer:
+        try:
+            ttl_seconds = ttl_of(body)
+        except BadRequest as error:
+            return refusal(400, str(error))
+        return held(name, await self._reservations.hold(name, ttl_seconds))
+
+    async def _ask_flask(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.connections.unread_bytes() > limits.UNREAD_BYTES:
+            raise Overloaded("too many answers wait for their readers")
+        if self._in_flask >= limits.WAITING_FOR_THREADS:
+            raise Overloaded(f"{limits.WAITING_FOR_THREADS} requests are waiting for a thread")
+        with await self.bodies.read(scope, receive) as body:
+            self._in_flask += 1
+            try:
+                await self._flask(scope, partial(_whole, body), send)  # type: ignore[arg-type]
+            finally:
+                self._in_flask -= 1
+
+
+async def _whole(body: bytes) -> dict[str, Any]:
+    """A body that is there, as ASGI has it."""
+    return {"type": "http.request", "body": body, "more_body": False}
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    status, body = answer
+    headers = (_JSON, (b"content-length", str(len(body)).encode()))
+    await send_answer(send, status, headers, body)
