@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from domain.errors import ReservationExpiryError
@@ -159,18 +160,30 @@ class Parent:
         for number in range(len(self._sockets)):
             self._fork(number, self._run)
         deadline = time.monotonic() + START_SECONDS
-        while not all(child.serves for child in self._children.values()):
+        while not self._all_serve():
             if self._next_signal(0.02) in (signal.SIGINT, signal.SIGTERM):
                 self._end_all()
                 return False
             for child in self._children.values():
                 child.listen()
             dead = self._reap()
-            if dead or time.monotonic() > deadline:
+            for child in dead:  # an alarm that was overdue may have killed it
+                self._after_death(child)
+            self._start_owed()
+            why = next((child.refusal for child in dead if child.refusal), None)
+            if why or self._die_too_often or time.monotonic() > deadline:
                 self._end_all()
-                why = next((child.refusal for child in dead if child.refusal), None)
-                raise CannotServe(why or "a process did not begin to serve")
+                raise CannotServe(why or "the processes do not begin to serve")
         return True
+
+    def _all_serve(self) -> bool:
+        return len(self._children) == len(self._sockets) and all(
+            child.serves for child in self._children.values()
+        )
+
+    @property
+    def _die_too_often(self) -> bool:
+        return len(self._deaths) > MAX_DEATHS
 
     def supervise(self) -> int:
         """Returns the exit code: 0 after a signal to stop, 1 if processes keep dying."""
@@ -184,7 +197,7 @@ class Parent:
             self._follow_reload()
             for child in self._reap():
                 self._after_death(child)
-            if len(self._deaths) > MAX_DEATHS:
+            if self._die_too_often:
                 logger.error("%d processes died in %d s: giving up", MAX_DEATHS, DEATHS_SECONDS)
                 self._end_all()
                 return 1
