@@ -26,6 +26,7 @@ from granian.server.mp import MPServer
 from api.http import create_app
 from api.schedules import Schedules
 from domain.errors import ReservationExpiryError
+from infrastructure import output
 from infrastructure.application import IN_FLIGHT_LIMIT, ReservationApplication
 from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
 
@@ -153,10 +154,14 @@ class Worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # until there is something to drain
         granian_signals.set_sync_signals = _drain_once
+        output.start()
         configure_logging(self.settings.log_level)
         _end_with_parent(self.parent_pid)
-        with running(ReservationApplication(self.settings.database)) as application:
-            self.answer(application, worker_id, process_name, *args)
+        try:
+            with running(ReservationApplication(self.settings.database)) as application:
+                self.answer(application, worker_id, process_name, *args)
+        finally:
+            output.stop()
 
     def answer(self, application: ReservationApplication, *args: Any) -> None:
         """Answers requests until it is told to drain."""
@@ -214,6 +219,7 @@ def running(application: ReservationApplication) -> Iterator[ReservationApplicat
 
 def configure_logging(level: str) -> None:
     """Everything but the alarm log goes to standard error."""
+    output.install()
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
