@@ -67,6 +67,7 @@ class QuestionViews:
             "backlogMs": found.backlog_ms,
             "parked": found.parked,
             "alarms": found.alarm_counts,
+            "logLinesDropped": found.log_lines_dropped,
         }
         response = json_response(body, 200 if found.ready else 503)
         if not found.ready:

@@ -7,6 +7,7 @@ outlived can neither delete nor move a newer alarm.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import random
 from uuid import uuid4
@@ -19,11 +20,12 @@ from domain.errors import NotDue, NotHeld
 from domain.reservation import ID_PREFIX, expire
 from infrastructure import alarm_state
 from infrastructure.alarm_state import AlarmState, UnreadableAlarm
-from infrastructure.errors import UndecodableEvent
+from infrastructure.errors import UndecodableEvent, is_of_one
 from infrastructure.projections import AlarmScope, alarm_row
 from infrastructure.unit_of_work import UnitOfWork, Work
 
 RESERVATIONS = AlarmScope((ID_PREFIX,))
+REMADE_AT_ONCE = 1_000  # rows in a statement, where the table of alarms is made anew
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class ClaimDueAlarms(Work):
         self._limit = limit
         self._lease_ms = lease_ms
         self._scope = scope
+        self.claims: list[Claim] = []  # what was marked, should nobody hear of the result
 
     def run(self, unit: UnitOfWork) -> Claimed:
         claimed, token, rows = Claimed(), uuid4().hex, []
@@ -93,6 +96,7 @@ class ClaimDueAlarms(Work):
             rows.append((alarm_id, (unit.now_ms + lease_ms) / 1000, encoded))
         if rows:
             unit.session.put_alarms(rows)
+        self.claims[:] = claimed.claims
         return claimed
 
 
@@ -119,6 +123,8 @@ class SettleAlarms(Work):
             move_claim(unit, claim, early.expires_at_ms, attempts=0)
             return Attempt(claim, "rejected", unit.now_ms)
         except Exception as error:
+            if unit.session.is_aborted or not is_of_one(error):
+                raise  # there is no transaction any more to count it in
             return fail(unit, claim, error)
         return Attempt(claim, "ok", unit.now_ms)
 
@@ -152,6 +158,16 @@ class FailAlarm(Work):
         return fail(unit, self._claim, self._error)
 
 
+class FailAlarms(Work):
+    """The same for many. Returns an Attempt for each."""
+
+    def __init__(self, failures: Sequence[tuple[Claim, Exception]]) -> None:
+        self._failures = failures
+
+    def run(self, unit: UnitOfWork) -> list[Attempt]:
+        return [fail(unit, claim, error) for claim, error in self._failures]
+
+
 class RedriveAlarm(Work):
     """Gives a parked alarm a fresh start. Returns whether there is one to run now.
 
@@ -177,6 +193,46 @@ class RedriveAlarm(Work):
             fresh = alarm_row(alarm_id, readable.scheduled_time)
             unit.after_flush(lambda: unit.session.put_alarms([fresh]))
         return bool(readable)
+
+
+class ReadAllAlarms(Work):
+    """Finds out whether the table of alarms is damaged: raises StoreDamaged then."""
+
+    on_tables = True
+    appends = False
+
+    def __init__(self) -> None:
+        self.set_aside: int | None = None  # how many tables were before
+
+    def run(self, unit: UnitOfWork) -> None:
+        self.set_aside = unit.session.alarms_set_aside()
+        unit.session.read_all_alarms()
+
+
+class RemakeAlarms(Work):
+    """Makes the table of alarms anew, by what the read model says is set. Returns how many it
+    has, or None if another process was faster: there are not `set_aside` old tables any more.
+
+    What else there was to know is lost: in whose hands they are, how often they were tried.
+    But a hold whose alarm cannot be read would never end, nor would one whose alarm's row has
+    to grow on a page beside a damaged one.
+    """
+
+    on_tables = True
+
+    def __init__(self, set_aside: int | None) -> None:
+        self._set_aside = set_aside
+
+    def run(self, unit: UnitOfWork) -> int | None:
+        if unit.session.alarms_set_aside() != self._set_aside:
+            return None
+        unit.session.set_alarms_aside()
+        count, after = 0, ""
+        while found := unit.session.alarms_set(after, REMADE_AT_ONCE):
+            unit.session.put_alarms([alarm_row(*alarm) for alarm in found])
+            count += len(found)
+            after = found[-1][0]
+        return count
 
 
 def fail(unit: UnitOfWork, claim: Claim, error: Exception) -> Attempt:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
 from infrastructure.objects.object_comparison import ObjectChunk
 from infrastructure.projections import (
@@ -31,6 +32,12 @@ SELECT originator_version, topic, CAST(state AS BLOB) FROM events
 WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
 _ALARM = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
 _IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
+_OBJECTS_SET = """
+SELECT id, alarm_at_ms FROM objects WHERE alarm_at_ms IS NOT NULL AND id > ?
+ORDER BY id LIMIT ?"""
+_RESERVATIONS_SET = """
+SELECT ? || name, alarm_at_ms FROM reservations WHERE alarm_at_ms IS NOT NULL AND name > ?
+ORDER BY name LIMIT ?"""
 MOVE_HEAD = "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?"
 _ACQUIRE = """
 INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
@@ -46,7 +53,7 @@ class Session(ABC):
     """One connection, used by one thread, one transaction at a time.
 
     Each method is one statement however many rows it takes. Raises, from every method:
-    StoreBusy, StoreFull, StoreUnavailable, VersionConflict.
+    StoreBusy, StoreDamaged, StoreFull, StoreUnavailable, VersionConflict.
     """
 
     is_aborted = False  # whether a failed statement has left a transaction of no use
@@ -161,6 +168,29 @@ class Session(ABC):
     def remove_alarm(self, alarm_id: str, expected: bytes) -> bool:
         """Deletes the alarm if its state still is `expected`. Whether it was."""
         return self._run("DELETE FROM alarms" + _IF_UNCHANGED, (alarm_id, expected)) == 1
+
+    def read_all_alarms(self) -> None:
+        """Each page of the table and of its index of times. Raises StoreDamaged."""
+        for order in ("id", "next_run_time"):
+            self._fetch(f"SELECT id, next_run_time, length(job_state) FROM alarms ORDER BY {order}")
+
+    @abstractmethod
+    def alarms_set_aside(self) -> int:
+        """How many tables of alarms were set aside before."""
+
+    @abstractmethod
+    def set_alarms_aside(self) -> None:
+        """Puts an empty table in the place of `alarms`, which stays under another name."""
+
+    def alarms_set(self, after_id: str, limit: int) -> list[tuple[str, int]]:
+        """(id, when) of the next alarms behind an id that the read model says are set."""
+        name = after_id.removeprefix(ID_PREFIX)
+        if after_id < ID_PREFIX:  # objects come before reservations
+            found = self._fetch(_OBJECTS_SET, (after_id, limit))
+            if found:
+                return found
+            name = ""
+        return self._fetch(_RESERVATIONS_SET, (ID_PREFIX, name, limit))
 
     # The read model
 

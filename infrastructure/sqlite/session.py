@@ -28,6 +28,9 @@ WHERE originator_version > {-TAIL_EVENTS} + (
     SELECT max(originator_version) FROM events WHERE originator_id = wanted.value)
 ORDER BY events.originator_id, originator_version"""
 
+_SET_ASIDE = """
+SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name GLOB 'damaged_alarms_*'"""
+
 
 class SqliteSession(Session):
     def __init__(self, database: Database) -> None:
@@ -73,6 +76,18 @@ class SqliteSession(Session):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def alarms_set_aside(self) -> int:
+        return self._fetch(_SET_ASIDE)[0][0]
+
+    def set_alarms_aside(self) -> None:
+        """Nothing is dropped, for SQLite would read a damaged page to free it. The index of
+        times stays with the old table, and keeps its name."""
+        number = self.alarms_set_aside() + 1
+        ((table,),) = self._fetch("SELECT sql FROM sqlite_schema WHERE name = 'alarms'")
+        self._run(f"ALTER TABLE alarms RENAME TO damaged_alarms_{number}")
+        self._run(table)
+        self._run(f"CREATE INDEX alarms_by_next_run_time_{number} ON alarms (next_run_time)")
 
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         return self._fetch(_TAILS, (_json(aggregate_ids),))
