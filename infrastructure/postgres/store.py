@@ -61,3 +61,5 @@ class PostgresStore(Database):
 
     def migrate(self) -> None:
         schema.migrate(self)
+        for doubt in self.doubts():
+            logger.warning("%s", doubt)
