@@ -64,6 +64,7 @@ class Database(RefusesAfterFork):
             connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
             connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute("PRAGMA mmap_size = 0")  # or a bad sector would end the process
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
         except sqlite3.Error as error:

@@ -4,6 +4,7 @@ Each method is one statement however many rows it takes, because SQLite gives up
 interpreter lock at every statement, and many small ones make threads queue for it.
 """
 
+import logging
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from infrastructure.errors import StoreBusy, StoreStopped
+from infrastructure.errors import StoreBusy, StoreError, StoreStopped
 from infrastructure.sql.session import TAIL_EVENTS, Session, TailRow
 from infrastructure.sql.tables import Table
 from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, SqliteRows, translate
@@ -20,6 +21,8 @@ from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, SqliteRows
 MAX_ROWS_PER_STATEMENT = 1_000
 LOCK_POLL_SECONDS = 0.001
 COURTESY_SECONDS = 2 * LOCK_POLL_SECONDS
+
+logger = logging.getLogger(__name__)
 
 _TAILS = f"""
 SELECT events.originator_id, originator_version, topic, CAST(state AS BLOB)
@@ -47,8 +50,7 @@ class SqliteSession(Session):
         written since its last turn.
         """
         if self._connection is None:
-            self._connection = self._database.connect()
-            self._run("PRAGMA busy_timeout = 0")
+            self._open()
         if self._others_wrote():
             time.sleep(COURTESY_SECONDS)
         deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
@@ -60,6 +62,19 @@ class SqliteSession(Session):
                 if time.monotonic() > deadline:
                     raise
             time.sleep(LOCK_POLL_SECONDS)
+
+    def _open(self) -> None:
+        """The one thing that a connection cannot set for itself alone is how the file keeps
+        its journal, which any tool may have changed while nobody had it open."""
+        self._connection = self._database.connect()
+        try:
+            if self._fetch("PRAGMA journal_mode") != [("wal",)]:
+                self._run("PRAGMA journal_mode = WAL")
+                logger.warning("%s had been taken out of WAL mode", self._database.path)
+            self._run("PRAGMA busy_timeout = 0")
+        except StoreError:
+            self.close()
+            raise
 
     def _others_wrote(self) -> bool:
         before, self._data_version = self._data_version, self._fetch("PRAGMA data_version")
