@@ -149,13 +149,13 @@ class AlarmJobStore(SQLAlchemyJobStore):
             pass
         return None
 
-    def give_back_the_rest(self) -> int:
+    def release_unsubmitted(self) -> int:
         """Gives back the batches that no thread was given. How many there were."""
         with self._counting:
             rest = [batch for batch in self._under_way if not batch.is_submitted]
         taken = [batch for batch in rest if batch.take()]
         for batch in taken:
-            self._handler.give_back(batch.claims)
+            self._handler.back_off(batch.claims)
             self._end(batch)
         return len(taken)
 
@@ -237,7 +237,7 @@ class AlarmScheduler(BackgroundScheduler):
         except Exception:
             logger.exception("a pass over the alarms failed; the next follows")
         finally:
-            self._give_back_the_rest()
+            self._release_unsubmitted()
         if wait is None or wait > POLL_SECONDS or self._store.is_full:
             wait = POLL_SECONDS  # a finished batch wakes us sooner
         wait = min(self._handler.pause_seconds, POLL_SECONDS) or wait
@@ -245,8 +245,8 @@ class AlarmScheduler(BackgroundScheduler):
         self.planned_wake_ms = self._clock.now_ms() + int(wait * 1000)
         return wait
 
-    def _give_back_the_rest(self) -> None:
-        lost = self._store.give_back_the_rest()
+    def _release_unsubmitted(self) -> None:
+        lost = self._store.release_unsubmitted()
         if lost and self.state != STATE_STOPPED:
             logger.error("%d batches of alarms found no thread and were given back", lost)
 

@@ -115,7 +115,7 @@ class AlarmHandler:
         try:
             self._note(claimed)
         except BaseException:
-            self.give_back(claimed.claims)
+            self.back_off(claimed.claims)
             raise
         return claimed.claims
 
@@ -184,7 +184,7 @@ class AlarmHandler:
                 self._settle(ours)
         except Exception:
             logger.exception("a batch of %d alarms could not be settled", len(claims))
-            self.give_back(ours)
+            self.back_off(ours)
 
     def _hand_over(self, theirs: list[Claim]) -> None:
         if theirs:
@@ -200,7 +200,7 @@ class AlarmHandler:
                 failed += [(claim, error) for claim in part]
             else:
                 logger.warning("%d alarms wait for the database: %s", len(part), error)
-                self.give_back(part)
+                self.back_off(part)
         if failed:
             self._fail(failed)
 
@@ -221,7 +221,7 @@ class AlarmHandler:
                 names = some_of([claim for claim, _ in part])
                 logger.warning("the failures of %s wait for leases to end: %s", names, trouble)
 
-    def give_back(self, claims: list[Claim]) -> None:
+    def back_off(self, claims: list[Claim]) -> None:
         """Releases them, and has nothing claimed for a while, each time a longer one until
         a batch is settled again: what is due at once would come back at once."""
         self._pause = min(2 * self._pause or PAUSE_SECONDS, MAX_PAUSE_SECONDS)

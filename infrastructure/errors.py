@@ -176,4 +176,10 @@ class DatabaseNotWritable(DatabaseRefused):
 def is_of_one(error: BaseException) -> bool:
     """Whether one row or one piece of work may be to blame for it, rather than the database
     as a whole. A fault of our own is somebody's whom it happened to."""
-    return not isinstance(error, StoreError) or error.of_one
+    if isinstance(error, StoreError):
+        return error.of_one
+    return not isinstance(error, DatabaseRefused)
+
+
+# Trying again does not help against these by itself.
+ROW_ERRORS = (StoreDamaged, RowRefused, UndecodableEvent)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from domain.errors import ReservationExpiryError
 from infrastructure.alarm_clock import AlarmClock
 from infrastructure.alarm_commands import Claim
 from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.errors import StoreError
 from infrastructure.output import lines_dropped
 from infrastructure.sql.queries import Queries
 from infrastructure.writer import Writer
@@ -74,7 +74,7 @@ class Lookout:
         reasons = [*self._about_the_clock(), *self._about_the_writer()]
         try:
             self._last = self._backlog.answer(ASK_SECONDS)
-        except StoreError as error:
+        except ReservationExpiryError as error:
             reasons.append(f"what is due cannot be told: {error.public}")
         except TimeoutError:
             reasons.append(f"the database did not tell what is due within {ASK_SECONDS:.0f} s")
@@ -107,7 +107,7 @@ class Lookout:
             reasons.append(f"a commit has been waiting for {waiting:.0f} s")
         error = self._writer.last_error
         if error is not None:
-            words = error.public if isinstance(error, StoreError) else "see the log"
+            words = error.public if isinstance(error, ReservationExpiryError) else "see the log"
             reasons.append(f"the last transaction failed: {words}")
         return reasons
 

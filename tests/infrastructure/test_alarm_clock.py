@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from apscheduler.schedulers.base import STATE_STOPPED
 
-from infrastructure.address import Address
+from infrastructure.address import Address, PostgresAddress
 from infrastructure.alarm_clock import AlarmJobStore, AlarmScheduler, AtOnce, BatchExecutor
 from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.alarm_log import AlarmLog
@@ -22,6 +22,8 @@ from infrastructure.writer import Writer
 from tests.crash.staging import expired_count, hold_in, now_ms
 from tests.support.database import sql
 from tests.support.invariants import check_invariants
+from tests.support.postgres import PostgresServer
+from tests.support.proxy import Proxy
 from tests.support.server import wait_for
 
 pytestmark = pytest.mark.real_time
@@ -215,6 +217,26 @@ def test_f86_twenty_stops_in_a_row_leave_no_traceback(
         time.sleep(0.002 * (number % 10))
         application.stop()
     assert [r for r in caplog.records if r.levelno >= logging.ERROR or r.exc_info] == []
+
+
+def test_f86_stops_while_the_server_is_away_leave_no_traceback(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.postgres.session.ASK_OUTCOME_SECONDS", 0.2)
+    address = postgres.address("stops")
+    hold_in(address, NAMES, due_at_ms=now_ms() + 60_000)
+    with Proxy(postgres.port) as proxy:
+        through = PostgresAddress(address.url.replace(f":{postgres.port}/", f":{proxy.port}/"))
+        for number in range(5):
+            application = ReservationApplication(through)
+            application.start()
+            wait_for(lambda application=application: application.readiness().ready, 5)
+            proxy.refusing = True
+            proxy.cut()
+            time.sleep(0.1 * number)
+            application.stop()
+            proxy.refusing = False
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 def test_f86_a_sweep_that_the_database_refuses_is_a_sentence(

@@ -3,6 +3,7 @@
 SQLite files and a PostgreSQL server's are damaged on the disk, while nobody has them open.
 """
 
+import asyncio
 import os
 import sqlite3
 import time
@@ -24,6 +25,7 @@ from infrastructure.alarm_log import AlarmLog
 from infrastructure.application import ReservationApplication
 from infrastructure.commands import HoldReservation
 from infrastructure.errors import (
+    DatabaseRefused,
     OutcomeUnknown,
     Overloaded,
     RowRefused,
@@ -37,6 +39,7 @@ from infrastructure.errors import (
     is_of_one,
 )
 from infrastructure.halves import by_halves
+from infrastructure.objects.durable_object import DurableObject
 from infrastructure.postgres.database import translate as translate_of_a_server
 from infrastructure.sqlite.database import translate
 from infrastructure.startup import check
@@ -46,6 +49,7 @@ from tests.crash.staging import hold_in, now_ms
 from tests.support.clock import ManualClock
 from tests.support.database import sql
 from tests.support.invariants import check_invariants
+from tests.support.objects import World
 from tests.support.postgres import PostgresServer
 from tests.support.server import wait_for
 
@@ -338,6 +342,31 @@ def test_f80_a_row_that_cannot_be_decoded_is_its_own_failure(
         application.stop()
 
 
+def test_f80_an_object_whose_history_cannot_be_read_has_its_alarm_parked(
+    new_address: Callable[[], Address], clock: ManualClock
+) -> None:
+    """It was looked at again every second, for ever."""
+
+    class Sleeper(DurableObject):
+        async def sleep(self, until_ms: int) -> None:
+            self.ctx.storage.setAlarm(until_ms)
+
+        async def alarm(self) -> None:
+            raise AssertionError("it is not there to be run")
+
+    async def story() -> None:
+        address = new_address()
+        async with World(address, Sleeper, clock=clock) as world:
+            await world.stub("Sleeper").sleep(clock.now_ms() + 1_000)
+        sql(address, "UPDATE events SET topic = 'nothing of ours'")
+        async with World(address, Sleeper, clock=clock) as world:
+            outcomes = [a.outcome for _ in range(8) for a in await world.advance(100_000)]
+            assert outcomes == ["retry"] * 6 + ["parked"]
+            assert world.application.queries.parked(10) == ["object/Sleeper/foo"]
+
+    asyncio.run(story())
+
+
 def test_f80_the_list_of_alarms_shows_what_of_the_damaged_ones_can_be_told(
     tmp_path: Path, damage: Damage
 ) -> None:
@@ -408,6 +437,7 @@ def test_f80_only_those_are_of_one_that_another_piece_of_work_may_not_meet() -> 
     of_one = {StoreDamaged, RowRefused, VersionConflict, UndecodableEvent, ZeroDivisionError}
     assert all(is_of_one(error()) for error in of_one)
     of_all = {StoreBusy, StoreFull, StoreUnavailable, StoreStopped, OutcomeUnknown, Overloaded}
+    of_all.add(DatabaseRefused)
     assert not any(is_of_one(error()) for error in of_all)
 
 

@@ -155,9 +155,9 @@ def test_f38_a_change_for_all_sessions_reaches_none_of_ours(
 ODD = {
     "default_transaction_isolation": "serializable",
     "default_transaction_deferrable": "on",
-    "statement_timeout": "1",
-    "lock_timeout": "1",
-    "idle_in_transaction_session_timeout": "1",
+    "statement_timeout": "100",
+    "lock_timeout": "100",
+    "idle_in_transaction_session_timeout": "100",
     "transaction_timeout": "100",
     "row_security": "on",
     "standard_conforming_strings": "off",
@@ -202,15 +202,20 @@ def test_f38_no_odd_setting_changes_anything_alone(
 
 
 @pytest.mark.real_time
-def test_f38_a_session_may_be_idle_for_as_long_as_it_likes(
+def test_f38_a_session_has_our_limits_and_no_others(
     make_database: Callable[..., PostgresAddress], postgres: PostgresServer
 ) -> None:
     address = make_database()
-    set_all(postgres, address, "DATABASE", {"idle_session_timeout": "200"})
+    limits = ("statement", "lock", "idle_in_transaction_session", "idle_session", "transaction")
+    set_all(postgres, address, "DATABASE", {f"{name}_timeout": "150" for name in limits})
     prepare(address)
     with PostgresStore(address).connect() as connection:
-        time.sleep(0.4)
-        assert connection.execute("SELECT 1").fetchone() == (1,)
+        connection.execute("BEGIN")
+        time.sleep(0.2)
+        connection.execute("SELECT pg_sleep(0.2)")
+        connection.execute("COMMIT")
+        time.sleep(0.2)
+        assert connection.execute("SHOW lock_timeout").fetchone() == ("4s",)
 
 
 def set_all(
