@@ -221,7 +221,10 @@ def configure_logging(level: str) -> None:
     """Everything but the alarm log goes to standard error."""
     output.install()
     logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[output.LineHandler(output.standard_error())],
+        force=True,
     )
 
 

@@ -25,7 +25,6 @@ from infrastructure.projections import AlarmScope, alarm_row
 from infrastructure.unit_of_work import UnitOfWork, Work
 
 RESERVATIONS = AlarmScope((ID_PREFIX,))
-REMADE_AT_ONCE = 1_000  # rows in a statement, where the table of alarms is made anew
 
 logger = logging.getLogger(__name__)
 
@@ -193,46 +192,6 @@ class RedriveAlarm(Work):
             fresh = alarm_row(alarm_id, readable.scheduled_time)
             unit.after_flush(lambda: unit.session.put_alarms([fresh]))
         return bool(readable)
-
-
-class ReadAllAlarms(Work):
-    """Finds out whether the table of alarms is damaged: raises StoreDamaged then."""
-
-    on_tables = True
-    appends = False
-
-    def __init__(self) -> None:
-        self.set_aside: int | None = None  # how many tables were before
-
-    def run(self, unit: UnitOfWork) -> None:
-        self.set_aside = unit.session.alarms_set_aside()
-        unit.session.read_all_alarms()
-
-
-class RemakeAlarms(Work):
-    """Makes the table of alarms anew, by what the read model says is set. Returns how many it
-    has, or None if another process was faster: there are not `set_aside` old tables any more.
-
-    What else there was to know is lost: in whose hands they are, how often they were tried.
-    But a hold whose alarm cannot be read would never end, nor would one whose alarm's row has
-    to grow on a page beside a damaged one.
-    """
-
-    on_tables = True
-
-    def __init__(self, set_aside: int | None) -> None:
-        self._set_aside = set_aside
-
-    def run(self, unit: UnitOfWork) -> int | None:
-        if unit.session.alarms_set_aside() != self._set_aside:
-            return None
-        unit.session.set_alarms_aside()
-        count, after = 0, ""
-        while found := unit.session.alarms_set(after, REMADE_AT_ONCE):
-            unit.session.put_alarms([alarm_row(*alarm) for alarm in found])
-            count += len(found)
-            after = found[-1][0]
-        return count
 
 
 def fail(unit: UnitOfWork, claim: Claim, error: Exception) -> Attempt:

@@ -22,21 +22,21 @@ from infrastructure.alarm_commands import (
     ClaimDueAlarms,
     Claimed,
     FailAlarms,
-    ReadAllAlarms,
     ReleaseAlarms,
-    RemakeAlarms,
     SettleAlarms,
 )
 from infrastructure.alarm_log import AlarmLog
 from infrastructure.errors import OutcomeUnknown, StoreDamaged, is_of_one
 from infrastructure.halves import by_halves
 from infrastructure.projections import AlarmScope
+from infrastructure.remake import remake_what_is_damaged
 from infrastructure.writer import Writer
 
 CLAIM_LIMIT = 500  # alarms in a batch
 LEASE_MS = 5_000
 LEASE_PER_BATCH_TIME = 10  # a lease is at least this many times what a batch takes
 BATCHES_MEASURED = 9  # lately; of them the middle one counts, so that one freeze does not
+LOOK_AGAIN_SECONDS = 60.0  # whether it is a projection that is damaged
 NAMED = 5  # of those that a line of the log is about
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 2.0  # after claims were given back; it doubles
 
@@ -73,6 +73,7 @@ class AlarmHandler:
         self._batches_ms: deque[float] = deque(maxlen=BATCHES_MEASURED)
         self._open: dict[str, tuple[Claim, float]] = {}  # and since when, time.monotonic()
         self._unreleased: deque[list[Claim]] = deque()
+        self._looked_at = -LOOK_AGAIN_SECONDS  # at the projections, and found them whole
         self._pause = 0.0  # seconds
         self._paused_until = 0.0  # time.monotonic()
         self.counts: Counter[str] = Counter()
@@ -107,8 +108,8 @@ class AlarmHandler:
 
         Raises StoreError if the database does not answer.
         """
-        for _ in range(len(self._unreleased)):
-            self.release(self._unreleased.popleft())
+        while self._unreleased and self.release(self._unreleased.popleft()):
+            pass
         claimed = self._claimed()
         self.claimed_at = time.monotonic()
         self._open_up(claimed.claims)
@@ -154,16 +155,15 @@ class AlarmHandler:
             raise
 
     def remake(self, error: StoreDamaged) -> bool:
-        """Makes the table of alarms anew if that is what is damaged. Whether it was."""
-        look = ReadAllAlarms()
-        try:
-            self._writer.execute(look)
-        except StoreDamaged:
-            count = self._writer.execute(RemakeAlarms(look.set_aside))
-            if count is not None:
-                logger.error("alarms are damaged (%s): all %d were made anew", error, count)
-            return True
-        return False
+        """Makes the projections anew whose tables are damaged. Whether there were any; if
+        not, that is believed for a while."""
+        if time.monotonic() - self._looked_at < LOOK_AGAIN_SECONDS:
+            return False
+        self._looked_at = time.monotonic()
+        remade = remake_what_is_damaged(self._writer.execute, error)
+        if remade:
+            self._looked_at = -LOOK_AGAIN_SECONDS
+        return remade
 
     def _note(self, claimed: Claimed) -> None:
         self.counts["lapsed"] += claimed.lapsed
@@ -175,23 +175,34 @@ class AlarmHandler:
 
     def settle(self, claims: list[Claim]) -> None:
         """Runs the batch. Never raises for trouble with one alarm or with the database."""
-        ours = claims
+        ours = [claim for claim in claims if claim.id.startswith(ID_PREFIX)]
+        theirs = [claim for claim in claims if not claim.id.startswith(ID_PREFIX)]
         try:
-            if self.objects is not None:
-                ours = [claim for claim in claims if claim.id.startswith(ID_PREFIX)]
-                self._hand_over([claim for claim in claims if not claim.id.startswith(ID_PREFIX)])
-            if ours or not claims:
+            if theirs:
+                self._hand_over(theirs)
+                theirs = []
+            if ours:
                 self._settle(ours)
         except Exception:
             logger.exception("a batch of %d alarms could not be settled", len(claims))
-            self.back_off(ours)
+            self.back_off([*ours, *theirs])
 
     def _hand_over(self, theirs: list[Claim]) -> None:
-        if theirs:
-            self.objects.take(theirs)
-            self.settled_at = time.monotonic()
+        if self.objects is None:
+            raise RuntimeError("nobody here runs the alarms of objects")
+        self.objects.take(theirs)
+        self.settled_at = time.monotonic()
 
     def _settle(self, claims: list[Claim]) -> None:
+        failed = self._failed_of(claims)
+        damage = next((e for _, e in failed if isinstance(e, StoreDamaged)), None)
+        if damage is not None and self.remake(damage):
+            failed = self._failed_of([claim for claim, _ in failed])
+        if failed:
+            self._fail(failed)
+
+    def _failed_of(self, claims: list[Claim]) -> list[tuple[Claim, Exception]]:
+        """Settles those that can be, and backs off if the database cannot now. The rest."""
         failed: list[tuple[Claim, Exception]] = []
         for part, attempts, error in by_halves(claims, self._run):
             if attempts is not None:
@@ -201,8 +212,7 @@ class AlarmHandler:
             else:
                 logger.warning("%d alarms wait for the database: %s", len(part), error)
                 self.back_off(part)
-        if failed:
-            self._fail(failed)
+        return failed
 
     def _run(self, claims: list[Claim]) -> list[Attempt]:
         attempts = self._writer.execute(SettleAlarms(claims))
@@ -228,8 +238,9 @@ class AlarmHandler:
         self._paused_until = time.monotonic() + self._pause
         self.release(claims)
 
-    def release(self, claims: list[Claim]) -> None:
-        """Gives claims back, uncounted; later, if the database does not answer now."""
+    def release(self, claims: list[Claim]) -> bool:
+        """Gives claims back, uncounted; later, if the database does not answer now. Whether
+        it did."""
 
         def run(part: list[Claim]) -> bool:
             self._writer.execute(ReleaseAlarms(part))
@@ -243,6 +254,8 @@ class AlarmHandler:
                 logger.warning("%s waits for its lease to end: %s", some_of(part), error)
             else:
                 self._unreleased.append(part)
+                return False
+        return True
 
     def report(self, attempts: list[Attempt]) -> None:
         """Counts them and writes their lines."""

@@ -23,6 +23,7 @@ from functools import cache
 from queue import Empty, SimpleQueue
 
 QUEUE_BYTES = 8 * 1024 * 1024  # of lines that wait, for each descriptor
+ENTRY_BYTES = 100  # that each of them costs besides
 PIECE_BYTES = select.PIPE_BUF  # which a pipe takes whole, between other processes' lines
 LINE_BYTES = 64 * 1024  # of a line that does not end; then it is ended
 STOP_SECONDS = 1.0
@@ -48,12 +49,13 @@ class LineWriter:
 
     def __init__(self, descriptor: int | None, name: str) -> None:
         self.name = name
-        self._out = _Descriptor(descriptor)
+        self._descriptor = descriptor
         self._begin()
 
     def _begin(self) -> None:
         """As it is in a new process: a fork may have happened in the middle of anything."""
         self._pid = os.getpid()
+        self._out = _Descriptor(self._descriptor)
         self._lock = threading.RLock()  # a signal's handler may print within a print
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._queued_bytes = 0
@@ -95,9 +97,9 @@ class LineWriter:
             self._write_at_once(lines)
             return
         with self._lock:
-            fits = self._queued_bytes + len(lines) <= QUEUE_BYTES
+            fits = self._queued_bytes + len(lines) + ENTRY_BYTES <= QUEUE_BYTES
             if fits:
-                self._queued_bytes += len(lines)
+                self._queued_bytes += len(lines) + ENTRY_BYTES
             else:
                 self.dropped += lines.count(b"\n")
         if fits:
@@ -134,7 +136,7 @@ class LineWriter:
         except Empty:
             pass
         with self._lock:
-            self._queued_bytes -= size
+            self._queued_bytes -= size + ENTRY_BYTES * len(lines)
         return b"".join(lines)
 
     def _put(self, lines: bytes, deadline: Deadline) -> None:
@@ -163,7 +165,7 @@ class _Descriptor:
     def __init__(self, number: int | None) -> None:
         self._number = number
         self._write: Callable[[bytes], int] | None = None
-        self._poll = select.poll()
+        self._own: int | socket.socket = -1
         self._may_block = False
         self._is_torn = False  # the last line that went out did not end
 
@@ -189,10 +191,12 @@ class _Descriptor:
 
     def _takes_more(self, deadline: Deadline) -> bool:
         """Waits for it until the deadline. An error is left for the write to find."""
+        poll = select.poll()
+        poll.register(self._own, select.POLLOUT)
         while True:
             until = deadline()
             left_ms = _POLL_MS if until is None else (until - time.monotonic()) * 1000
-            if self._poll.poll(max(0, min(left_ms, _POLL_MS))):
+            if poll.poll(max(0, min(left_ms, _POLL_MS))):
                 return True
             if left_ms <= 0:
                 return False
@@ -202,8 +206,7 @@ class _Descriptor:
             raise OSError(errno.EBADF, "it was closed before we began")
         mode = os.fstat(self._number).st_mode
         if stat.S_ISSOCK(mode):
-            own = socket.socket(fileno=os.dup(self._number))
-            self._poll.register(own, select.POLLOUT)
+            own = self._own = socket.socket(fileno=os.dup(self._number))
             return lambda data: own.send(data, socket.MSG_DONTWAIT)
         number = -1
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
@@ -211,7 +214,7 @@ class _Descriptor:
             self._may_block = number < 0
         if number < 0:
             number = os.dup(self._number)
-        self._poll.register(number, select.POLLOUT)
+        self._own = number
         return lambda data: os.write(number, data)
 
 

@@ -173,7 +173,10 @@ class Writer:
         """Runs them in one transaction, or in as few as one to blame for a failure allows."""
         self._run_by_halves(session, tickets)
         for ticket in tickets:
-            ticket.finish()
+            try:
+                ticket.finish()
+            except Exception:
+                logger.exception("who waited for a command could not be told")
 
     def _run_by_halves(self, session: Session, tickets: list[_Ticket]) -> None:
         """So that whoever is to blame is found in a few transactions, however many there are."""
@@ -230,9 +233,18 @@ class Writer:
             logger.exception("a transaction failed")
         try:
             session.rollback()
-        except StoreError:
-            session.close()
+        except Exception as worse:
+            if not isinstance(worse, StoreError):
+                logger.exception("a transaction could not be rolled back")
+            self._close(session)
         return error
+
+    def _close(self, session: Session) -> None:
+        """Whatever becomes of it: the next transaction has another connection."""
+        try:
+            session.close()
+        except Exception:
+            logger.exception("a connection could not be closed")
 
     def _refuse_the_rest(self) -> None:
         while True:

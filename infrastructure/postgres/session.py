@@ -52,10 +52,9 @@ _ENTER = f"""
 INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ({NOW}))
 ON CONFLICT (token) DO NOTHING"""
 _SET_ASIDE = """
-SELECT count(*) FROM pg_tables
-WHERE schemaname = current_schema() AND tablename ~ '^damaged_alarms_[0-9]+$'"""
-_OPTIONS_OF_ALARMS = """
-SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE oid = to_regclass('alarms')"""
+SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename ~ ?"""
+_OPTIONS = """
+SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE oid = to_regclass(?)"""
 _LEAVE = "DELETE FROM writers WHERE token = ?"
 
 logger = logging.getLogger(__name__)
@@ -244,20 +243,20 @@ class PostgresSession(Session):
         if due_ms < self._database.clock.now_ms() + NOTIFY_WITHIN_MS:
             self._soonest_ms = min(due_ms, self._soonest_ms or due_ms)
 
-    def read_all_alarms(self) -> None:
-        """By their indexes, which lead to each page of the table, too."""
+    def read_all(self, table: str) -> None:
+        """By its indexes, which lead to each page of the table, too."""
         self._run("SET LOCAL enable_seqscan = off")
         self._run("SET LOCAL enable_sort = off")
-        super().read_all_alarms()
+        super().read_all(table)
 
-    def alarms_set_aside(self) -> int:
-        return self._fetch(_SET_ASIDE)[0][0]
+    def times_set_aside(self, table: str) -> int:
+        return self._fetch(_SET_ASIDE, (f"^damaged_{table}_[0-9]+$",))[0][0]
 
-    def set_alarms_aside(self) -> None:
-        aside = f"damaged_alarms_{self.alarms_set_aside() + 1}"
-        ((options,),) = self._fetch(_OPTIONS_OF_ALARMS)
-        self._run(f"ALTER TABLE alarms RENAME TO {aside}")
-        self._run(f"CREATE TABLE alarms (LIKE {aside} INCLUDING ALL) WITH ({options})")
+    def set_aside(self, table: str) -> None:
+        aside = f"damaged_{table}_{self.times_set_aside(table) + 1}"
+        ((options,),) = self._fetch(_OPTIONS, (table,))
+        self._run(f"ALTER TABLE {table} RENAME TO {aside}")
+        self._run(f"CREATE TABLE {table} (LIKE {aside} INCLUDING ALL) WITH ({options})")
 
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         return self._fetch(_TAILS, (texts(aggregate_ids),))

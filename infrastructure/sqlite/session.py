@@ -31,8 +31,10 @@ WHERE originator_version > {-TAIL_EVENTS} + (
     SELECT max(originator_version) FROM events WHERE originator_id = wanted.value)
 ORDER BY events.originator_id, originator_version"""
 
-_SET_ASIDE = """
-SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name GLOB 'damaged_alarms_*'"""
+_SET_ASIDE = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name GLOB ?"
+_MADE_BY = """
+SELECT name, sql FROM sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL
+ORDER BY type = 'table' DESC"""
 
 
 class SqliteSession(Session):
@@ -92,17 +94,20 @@ class SqliteSession(Session):
         if connection is not None:
             connection.close()
 
-    def alarms_set_aside(self) -> int:
-        return self._fetch(_SET_ASIDE)[0][0]
+    def times_set_aside(self, table: str) -> int:
+        return self._fetch(_SET_ASIDE, (f"damaged_{table}_*",))[0][0]
 
-    def set_alarms_aside(self) -> None:
-        """Nothing is dropped, for SQLite would read a damaged page to free it. The index of
-        times stays with the old table, and keeps its name."""
-        number = self.alarms_set_aside() + 1
-        ((table,),) = self._fetch("SELECT sql FROM sqlite_schema WHERE name = 'alarms'")
-        self._run(f"ALTER TABLE alarms RENAME TO damaged_alarms_{number}")
-        self._run(table)
-        self._run(f"CREATE INDEX alarms_by_next_run_time_{number} ON alarms (next_run_time)")
+    def set_aside(self, table: str) -> None:
+        """Nothing is dropped, for SQLite would read a damaged page to free it. Indexes stay
+        with the old table, and keep their names."""
+        number = self.times_set_aside(table) + 1
+        made = self._fetch(_MADE_BY, (table,))
+        self._run(f"ALTER TABLE {table} RENAME TO damaged_{table}_{number}")
+        for name, statement in made:
+            if name != table:
+                _, _, rest = statement.partition(" ON ")
+                statement = f"CREATE INDEX {table}_index_{number} ON {rest}"
+            self._run(statement)
 
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         return self._fetch(_TAILS, (_json(aggregate_ids),))

@@ -454,14 +454,15 @@ def test_a_lease_is_at_least_ten_times_what_a_batch_takes_lately() -> None:
 
     writer = Slow()
     handler = AlarmHandler(writer, AlarmLog(BytesIO()))
-    handler.settle([])
+    claims = [Claim(SEAT, AlarmState(DUE), b"")]
+    handler.settle(claims)
     assert handler.lease_ms == 20_000
     writer.last_transaction_ms = 1.0
     for _ in range(20):
-        handler.settle([])
+        handler.settle(claims)
     assert handler.lease_ms == LEASE_MS
     writer.last_transaction_ms = 60_000.0  # the process was frozen, once
-    handler.settle([])
+    handler.settle(claims)
     assert handler.lease_ms == LEASE_MS
 
 
