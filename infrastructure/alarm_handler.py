@@ -198,6 +198,9 @@ class AlarmHandler:
         damage = next((e for _, e in failed if isinstance(e, StoreDamaged)), None)
         if damage is not None and self.remake(damage):
             failed = self._failed_of([claim for claim, _ in failed])
+        elif damage is not None:
+            names = some_of([claim for claim, error in failed if isinstance(error, StoreDamaged)])
+            logger.error("%s cannot be settled: %s", names, damage)
         if failed:
             self._fail(failed)
 

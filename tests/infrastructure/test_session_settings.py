@@ -363,6 +363,20 @@ def test_f38_tables_stay_where_they_are_found_on_the_path(
         assert connection.execute("SELECT current_schema()").fetchone() == ("public",)
 
 
+@pytest.mark.parametrize("schema", ['We"ird, one', "it's", "SELECT"])
+def test_f38_a_schema_of_any_name_is_stayed_in(
+    schema: str, make_database: Callable[..., PostgresAddress], postgres: PostgresServer
+) -> None:
+    address, quoted = make_database(), '"' + schema.replace('"', '""') + '"'
+    inside = postgres.url(database=name_of(address))
+    postgres.run(f"CREATE SCHEMA {quoted} AUTHORIZATION {name_of(address)}", url=inside)
+    postgres.run(f"ALTER DATABASE {name_of(address)} SET search_path = {quoted}")
+    prepare(address)
+    with PostgresStore(address).connect() as connection:
+        assert connection.execute("SELECT current_schema()").fetchone() == (schema,)
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
+
+
 def test_f38_the_environments_and_the_urls_options_are_heard_otherwise(
     make_database: Callable[..., PostgresAddress],
     postgres: PostgresServer,
