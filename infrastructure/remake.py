@@ -52,7 +52,7 @@ class Remake(Work):
     def run(self, unit: UnitOfWork) -> int | None:
         if unit.session.times_set_aside(self.table) != self._set_aside or self.is_too_long(unit):
             return None
-        unit.session.set_aside(self.table)
+        unit.session.set_aside(self.table, unit.now_ms)
         return self.fill(unit)
 
     def is_too_long(self, unit: UnitOfWork) -> bool:

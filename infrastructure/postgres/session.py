@@ -252,11 +252,12 @@ class PostgresSession(Session):
     def times_set_aside(self, table: str) -> int:
         return self._fetch(_SET_ASIDE, (f"^damaged_{table}_[0-9]+$",))[0][0]
 
-    def set_aside(self, table: str) -> None:
-        aside = f"damaged_{table}_{self.times_set_aside(table) + 1}"
+    def set_aside(self, table: str, mark: int) -> None:
+        aside = f"damaged_{table}_{mark}"
         ((options,),) = self._fetch(_OPTIONS, (table,))
         self._run(f"ALTER TABLE {table} RENAME TO {aside}")
-        self._run(f"CREATE TABLE {table} (LIKE {aside} INCLUDING ALL) WITH ({options})")
+        stored = f" WITH ({options})" if options else ""
+        self._run(f"CREATE TABLE {table} (LIKE {aside} INCLUDING ALL){stored}")
 
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         return self._fetch(_TAILS, (texts(aggregate_ids),))

@@ -217,8 +217,9 @@ class Session(ABC):
         """How often a table of this name was set aside."""
 
     @abstractmethod
-    def set_aside(self, table: str) -> None:
-        """Puts an empty one in the place of the table, which stays as damaged_<table>_<n>."""
+    def set_aside(self, table: str, mark: int) -> None:
+        """Puts an empty one in the place of the table, which stays as damaged_<table>_<mark>.
+        A mark must be used once only."""
 
     # Durable objects
 

@@ -97,16 +97,15 @@ class SqliteSession(Session):
     def times_set_aside(self, table: str) -> int:
         return self._fetch(_SET_ASIDE, (f"damaged_{table}_*",))[0][0]
 
-    def set_aside(self, table: str) -> None:
+    def set_aside(self, table: str, mark: int) -> None:
         """Nothing is dropped, for SQLite would read a damaged page to free it. Indexes stay
         with the old table, and keep their names."""
-        number = self.times_set_aside(table) + 1
         made = self._fetch(_MADE_BY, (table,))
-        self._run(f"ALTER TABLE {table} RENAME TO damaged_{table}_{number}")
+        self._run(f"ALTER TABLE {table} RENAME TO damaged_{table}_{mark}")
         for name, statement in made:
             if name != table:
                 _, _, rest = statement.partition(" ON ")
-                statement = f"CREATE INDEX {table}_index_{number} ON {rest}"
+                statement = f"CREATE INDEX {table}_index_{mark} ON {rest}"
             self._run(statement)
 
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:

@@ -234,20 +234,24 @@ def test_f80_alarms_are_found_damaged_before_they_are_due(
 
 
 def test_f80_alarms_are_made_anew_once_and_only_if_they_are_damaged(
-    application: ReservationApplication, clock: ManualClock
+    application: ReservationApplication, clock: ManualClock, address: Address
 ) -> None:
     application.hold("seat-1", 5)
-    claims = application.alarm_handler.claim()
-    assert claims == []
     assert not application.alarm_handler.remake(StoreDamaged("of something else"))
     execute = application.writer.execute
     assert execute(RemakeAlarms(set_aside=7)) is None
     assert execute(RemakeAlarms(set_aside=0)) == 1
     assert execute(RemakeAlarms(set_aside=0)) is None  # as another process that was slower
+    clock.advance(1)
     assert execute(RemakeAlarms(set_aside=1)) == 1
+    sql(address, f"DROP TABLE damaged_alarms_{clock.now_ms() - 1}")
+    clock.advance(1)
+    assert execute(RemakeAlarms(set_aside=1)) == 1
+    assert execute(RemakeReservations(set_aside=0)) == 1
     clock.advance(5_000)
     application.alarm_handler.settle(application.alarm_handler.claim())
     assert application.get("seat-1").status == "expired"
+    check_invariants(address)
 
 
 def test_f80_alarms_made_anew_are_those_that_were_there(
@@ -323,24 +327,17 @@ def test_f80_callers_whose_history_is_damaged_fail_alone(due: Address, damage: D
 
 
 def test_f80_a_row_that_cannot_be_decoded_is_its_own_failure(
-    address: Address, clock: ManualClock
+    application: ReservationApplication, database_path: Path, clock: ManualClock
 ) -> None:
-    """Text that is no UTF-8, in a column that is read with many others."""
-    if not isinstance(address, Path):
-        pytest.skip("PostgreSQL keeps no such text")
-    application = ReservationApplication(address, clock)
-    application.start(alarms=False)
-    try:
-        for name in NAMES[:10]:
-            application.hold(name, 5)
-        sql(address, "UPDATE events SET topic = CAST(x'ff' AS TEXT) WHERE originator_id LIKE '%4'")
-        clock.advance(5_000)
-        application.alarm_handler.settle(application.alarm_handler.claim())
-        assert application.alarm_handler.counts["ok"] == 9
-        assert application.alarm_handler.counts["retry"] == 1
-        assert application.alarm_handler.counts["released"] == 0
-    finally:
-        application.stop()
+    """Text that is no UTF-8, in a column that is read with many others; SQLite keeps such."""
+    for name in NAMES[:10]:
+        application.hold(name, 5)
+    spoil = "UPDATE events SET topic = CAST(x'ff' AS TEXT) WHERE originator_id LIKE '%4'"
+    sql(database_path, spoil)
+    clock.advance(5_000)
+    application.alarm_handler.settle(application.alarm_handler.claim())
+    counts = application.alarm_handler.counts
+    assert (counts["ok"], counts["retry"], counts["released"]) == (9, 1, 0)
 
 
 def test_f80_an_object_whose_history_cannot_be_read_has_its_alarm_parked(
