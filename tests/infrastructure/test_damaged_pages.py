@@ -40,7 +40,7 @@ from infrastructure.errors import (
 from infrastructure.halves import by_halves
 from infrastructure.objects.durable_object import DurableObject
 from infrastructure.postgres.database import translate as translate_of_a_server
-from infrastructure.remake import RemakeAlarms
+from infrastructure.remake import RemakeAlarms, RemakeReservations
 from infrastructure.sqlite.database import translate
 from infrastructure.startup import check
 from infrastructure.store import open_store
