@@ -5,6 +5,7 @@ One table gives each of our errors its status; a test checks that none is missin
 """
 
 import logging
+import time
 from http import HTTPStatus
 
 import msgspec
@@ -16,8 +17,10 @@ from domain.errors import ReservationExpiryError
 from infrastructure import errors as store
 
 RETRY_AFTER_SECONDS = 1
+TOLD_SECONDS = 10.0  # at most so often the log is told of errors with one code
 
 logger = logging.getLogger(__name__)
+_told: dict[str, float] = {}  # when, by code
 
 STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.DomainError: HTTPStatus.CONFLICT,
@@ -40,6 +43,8 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     store.StoreFull: HTTPStatus.INSUFFICIENT_STORAGE,
     store.StoreStopped: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ForkedProcess: HTTPStatus.INTERNAL_SERVER_ERROR,
+    store.StoreDamaged: HTTPStatus.INTERNAL_SERVER_ERROR,
+    store.RowRefused: HTTPStatus.INTERNAL_SERVER_ERROR,
     store.VersionConflict: HTTPStatus.CONFLICT,
     store.ObjectElsewhere: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ObjectDropped: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -73,8 +78,17 @@ def problem(status: HTTPStatus, code: str, detail: str, **members: object) -> Re
 
 
 def problem_of(error: ReservationExpiryError) -> Response:
-    """The problem document for one of our errors."""
-    return problem(STATUS_OF[type(error)], error.code, _sentence(str(error)))
+    """The problem document for one of our errors: its public sentence, while the log has what
+    the operator needs, addresses and the driver's words included."""
+    _tell_the_log(error)
+    return problem(STATUS_OF[type(error)], error.code, _sentence(error.public))
+
+
+def _tell_the_log(error: ReservationExpiryError) -> None:
+    now = time.monotonic()
+    if error.public != str(error) and now - _told.get(error.code, -TOLD_SECONDS) >= TOLD_SECONDS:
+        _told[error.code] = now
+        logger.warning("requests are answered %s: %s", error.code, error)
 
 
 def too_large() -> Response:

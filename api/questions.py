@@ -18,9 +18,10 @@ from api.problems import problem
 from domain.durable_object import StorageWritten
 from domain.names import named
 from domain.reservation import aggregate_id, is_name
-from infrastructure.application import Readiness, ReservationApplication
+from infrastructure.application import ReservationApplication
 from infrastructure.errors import UndecodableEvent
 from infrastructure.event_mapper import EventMapper
+from infrastructure.readiness import Readiness
 from infrastructure.sql.queries import RecordedEvent
 
 DEFAULT_LIMIT = 100
@@ -110,6 +111,7 @@ def readiness_response(found: Readiness) -> Response:
         "backlogMs": found.backlog_ms,
         "parked": found.parked,
         "alarms": found.alarm_counts,
+        "logLinesDropped": found.log_lines_dropped,
     }
     response = json_response(body, 200 if found.ready else 503)
     if not found.ready:

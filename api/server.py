@@ -19,6 +19,7 @@ from api.front import Door, Front
 from api.http import create_app
 from api.processes import LISTEN_BACKLOG, Report
 from api.schedules import Schedules
+from infrastructure import output
 from infrastructure.application import ReservationApplication
 from infrastructure.async_reservations import AsyncReservations
 from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
@@ -37,9 +38,13 @@ def serve(
     Says by `report()` that it serves. Runs on asyncio's own event loop, whatever else is
     installed: that is the one that is tested.
     """
-    configure_logging(settings.log_level)
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        runner.run(_serve(settings, open_door, sockets, report))
+    output.start()
+    try:
+        configure_logging(settings.log_level)
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(_serve(settings, open_door, sockets, report))
+    finally:
+        output.stop()
 
 
 async def _serve(
@@ -118,6 +123,10 @@ def running(application: ReservationApplication) -> Iterator[ReservationApplicat
 
 def configure_logging(level: str) -> None:
     """Everything but the alarm log goes to standard error."""
+    output.install()
     logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=[output.LineHandler(output.standard_error())],
+        force=True,
     )

@@ -12,6 +12,11 @@ class ReservationExpiryError(Exception):
 
     code = "internal-error"
 
+    @property
+    def public(self) -> str:
+        """The sentence for clients, who are told no more than they asked about."""
+        return str(self)
+
 
 class DomainError(ReservationExpiryError):
     """A command that the rules refuse. Nothing was changed."""

@@ -7,6 +7,7 @@ outlived can neither delete nor move a newer alarm.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import random
 from uuid import uuid4
@@ -19,7 +20,7 @@ from domain.errors import NotDue, NotHeld
 from domain.reservation import ID_PREFIX, expire
 from infrastructure import alarm_state
 from infrastructure.alarm_state import AlarmState, UnreadableAlarm
-from infrastructure.errors import UndecodableEvent
+from infrastructure.errors import UndecodableEvent, is_of_one
 from infrastructure.projections import AlarmScope, alarm_row
 from infrastructure.unit_of_work import UnitOfWork, Work
 
@@ -75,6 +76,7 @@ class ClaimDueAlarms(Work):
         self._limit = limit
         self._lease_ms = lease_ms
         self._scope = scope
+        self.claims: list[Claim] = []  # what was marked, should nobody hear of the result
 
     def run(self, unit: UnitOfWork) -> Claimed:
         claimed, token, rows = Claimed(), uuid4().hex, []
@@ -93,6 +95,7 @@ class ClaimDueAlarms(Work):
             rows.append((alarm_id, (unit.now_ms + lease_ms) / 1000, encoded))
         if rows:
             unit.session.put_alarms(rows)
+        self.claims[:] = claimed.claims
         return claimed
 
 
@@ -119,6 +122,8 @@ class SettleAlarms(Work):
             move_claim(unit, claim, early.expires_at_ms, attempts=0)
             return Attempt(claim, "rejected", unit.now_ms)
         except Exception as error:
+            if unit.session.is_aborted or not is_of_one(error):
+                raise  # there is no transaction any more to count it in
             return fail(unit, claim, error)
         return Attempt(claim, "ok", unit.now_ms)
 
@@ -150,6 +155,16 @@ class FailAlarm(Work):
 
     def run(self, unit: UnitOfWork) -> Attempt:
         return fail(unit, self._claim, self._error)
+
+
+class FailAlarms(Work):
+    """The same for many. Returns an Attempt for each."""
+
+    def __init__(self, failures: Sequence[tuple[Claim, Exception]]) -> None:
+        self._failures = failures
+
+    def run(self, unit: UnitOfWork) -> list[Attempt]:
+        return [fail(unit, claim, error) for claim, error in self._failures]
 
 
 class RedriveAlarm(Work):

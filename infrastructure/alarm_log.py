@@ -1,40 +1,37 @@
 """One JSON line per attempt at an alarm, on standard output.
 
-Lines of a batch go out in one write. A reader that went away costs the lines, never an
-alarm: the attempt is in the database by then.
+Lines of a batch are handed over together (`output.py`). A reader that stands still or went
+away costs the lines, never an alarm: the attempt is in the database by then.
 """
 
-import logging
-import sys
 from collections.abc import Iterable
-from typing import BinaryIO
+from typing import Protocol
 
 import msgspec
 
 from domain.durable_object import parse_object_id
 from domain.names import named
 from infrastructure.alarm_commands import Attempt
+from infrastructure.output import standard_output
 
 ENTRYPOINT = "Reservation"
 
-logger = logging.getLogger(__name__)
+
+class Lines(Protocol):
+    """Takes whole lines, and never makes anybody wait for what becomes of them."""
+
+    def write(self, lines: bytes, /) -> object: ...
 
 
 class AlarmLog:
-    """Writes to `stream`, standard output unless told otherwise."""
+    """Writes to `lines`, standard output unless told otherwise."""
 
-    def __init__(self, stream: BinaryIO | None = None) -> None:
-        self._stream = stream
+    def __init__(self, lines: Lines | None = None) -> None:
+        self._lines = lines or standard_output()
         self._encode = msgspec.json.Encoder().encode
 
     def write(self, attempts: Iterable[Attempt]) -> None:
-        lines = b"".join(map(self._line, attempts))
-        try:
-            stream = self._stream or sys.stdout.buffer
-            stream.write(lines)
-            stream.flush()
-        except (OSError, ValueError, AttributeError) as error:  # gone, closed, or none at all
-            logger.warning("alarm log lines were lost: %s", error)
+        self._lines.write(b"".join(map(self._line, attempts)))
 
     def _line(self, attempt: Attempt) -> bytes:
         claim = attempt.claim
@@ -51,5 +48,13 @@ class AlarmLog:
             "latenessMs": attempt.at_ms - claim.state.scheduled_time,
         }
         if attempt.error is not None:
-            line["error"] = f"{type(attempt.error).__name__}: {attempt.error}"
+            line["error"] = f"{type(attempt.error).__name__}: {_words(attempt.error)}"
         return self._encode(line) + b"\n"
+
+
+def _words(error: Exception) -> str:
+    """What it says, whatever it says: people's code raised it."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception as worse:
+        return f"({type(worse).__name__} while it was asked what it says)"

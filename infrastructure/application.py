@@ -8,7 +8,6 @@ It is an `eventsourcing` application too: `repository`, `events` and
 
 import logging
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 from eventsourcing.application import Application
@@ -18,7 +17,7 @@ from eventsourcing.utils import Environment, EnvType
 from domain.names import id_of
 from domain.reservation import Reservation, aggregate_id
 from infrastructure.address import Address
-from infrastructure.alarm_clock import PASS_LIMIT_SECONDS, AlarmClock
+from infrastructure.alarm_clock import AlarmClock
 from infrastructure.alarm_commands import RedriveAlarm
 from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.alarm_log import AlarmLog
@@ -27,6 +26,7 @@ from infrastructure.commands import ExpireReservation, HoldReservation, Reprojec
 from infrastructure.errors import Overloaded
 from infrastructure.event_mapper import EventMapper
 from infrastructure.projections import AlarmScope
+from infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
 from infrastructure.recorder import Recorder, StoreFactory
 from infrastructure.sql.queries import Queries, QuickReader
 from infrastructure.store import open_store
@@ -37,26 +37,8 @@ SWEEP_LIMIT = 500  # strays repaired in one transaction
 IN_FLIGHT_LIMIT = 40  # callers that may wait for the writer at once
 GATE_SECONDS = 0.25  # how long one more caller waits to become one of them
 STUCK_SECONDS = 0.1  # a transaction that takes longer is waiting for somebody else
-WRITE_LIMIT_SECONDS = 2.0  # a commit on its way for longer means "not ready"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Readiness:
-    """Whether this process does its job now; `reasons` says why not.
-
-    `backlog_ms` is how long the oldest due alarm has waited.
-    """
-
-    reasons: tuple[str, ...]
-    backlog_ms: int
-    parked: int
-    alarm_counts: dict[str, int]
-
-    @property
-    def ready(self) -> bool:
-        return not self.reasons
 
 
 class ReservationApplication(Application[str]):
@@ -82,6 +64,7 @@ class ReservationApplication(Application[str]):
         self.alarm_clock = AlarmClock(
             self._store.engine(), self.alarm_handler, self._next_look, self.clock, self.sweep
         )
+        self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_handler, self._backlog)
         self._watch = self._store.watch(self.alarm_clock.notice)
         self._gate = threading.BoundedSemaphore(IN_FLIGHT_LIMIT)
         super().__init__()
@@ -162,21 +145,12 @@ class ReservationApplication(Application[str]):
     def _next_look(self, scope: AlarmScope) -> float | None:
         return self.queries.next_look(scope, self.clock.now_ms())
 
+    def _backlog(self) -> Backlog:
+        return backlog_of(self.queries, self.alarm_handler, self.clock.now_ms())
+
     def readiness(self) -> Readiness:
-        """Never waits for the write lock."""
-        reasons = []
-        since_pass = self.alarm_clock.seconds_since_pass
-        if since_pass is None:
-            reasons.append("the alarm clock is not running")
-        elif since_pass > PASS_LIMIT_SECONDS:
-            reasons.append(f"no pass over the alarms has ended for {since_pass:.0f} s")
-        waiting = self.writer.seconds_waiting
-        if waiting > WRITE_LIMIT_SECONDS:
-            reasons.append(f"a commit has been waiting for {waiting:.0f} s")
-        if self.writer.last_error is not None:
-            reasons.append(f"the last transaction failed: {self.writer.last_error}")
-        backlog_ms, parked = self.queries.backlog(self.clock.now_ms())
-        return Readiness(tuple(reasons), backlog_ms, parked, dict(self.alarm_handler.counts))
+        """Never waits for the write lock, nor longer than a second for an answer."""
+        return self._lookout.readiness()
 
     def _execute(self, work: Work) -> Any:
         """Runs it on the writer. Raises Overloaded if too many wait for that already."""

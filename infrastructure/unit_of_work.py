@@ -60,7 +60,7 @@ class UnitOfWork:
     ) -> None:
         self.session = session
         self.now_ms = now_ms
-        self._mapper = mapper
+        self.mapper = mapper
         self._tails: dict[str, list[tuple[int, str, bytes]]] = {}
         self._states: dict[str, Reservation | None] = {}
         self._objects: dict[str, ObjectRow] = {}
@@ -134,7 +134,7 @@ class UnitOfWork:
         """Writes its row and its alarm anew from the log. The state found."""
         state = StoredObject()
         for row in self.session.history(object_id):
-            state.apply(self._mapper.decode(object_id, *row))
+            state.apply(self.mapper.decode(object_id, *row))
         for event in self._events:
             if event.originator_id == object_id:
                 state.apply(event)
@@ -165,13 +165,13 @@ class UnitOfWork:
         """From the newest event that starts anew, or from the first if the tail has none."""
         events: deque[ReservationEvent] = deque()
         for row in reversed(self._tails[reservation_id]):
-            events.appendleft(self._mapper.decode(reservation_id, *row))
+            events.appendleft(self.mapper.decode(reservation_id, *row))
             if starts_anew(events[0]):
                 break
         else:
             if events and events[0].originator_version > 1:
                 history = self.session.history(reservation_id)
-                events = deque(self._mapper.decode(reservation_id, *row) for row in history)
+                events = deque(self.mapper.decode(reservation_id, *row) for row in history)
         return project(None, events)
 
     def _event_rows(self) -> list[tuple]:
@@ -179,7 +179,7 @@ class UnitOfWork:
         rows = []
         for event in self._events:
             position += 1
-            stored = self._mapper.to_stored_event(event)
+            stored = self.mapper.to_stored_event(event)
             originator_id, version = stored.originator_id, stored.originator_version
             topic, state = stored.topic, stored.state
             checksum = chain(checksum, position, originator_id, version, topic, self.now_ms, state)

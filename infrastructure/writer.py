@@ -27,7 +27,7 @@ from infrastructure.errors import (
     StoreBusy,
     StoreError,
     StoreStopped,
-    VersionConflict,
+    is_of_one,
 )
 from infrastructure.event_mapper import EventMapper
 from infrastructure.unit_of_work import Session, UnitOfWork, Work
@@ -82,7 +82,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._transaction_began: float | None = None  # time.monotonic()
         self.last_transaction_ms = 0.0  # without the wait for whoever had the log's lock
-        self.last_error: Exception | None = None
+        self.last_error: BaseException | None = None  # of the database as a whole, if that was last
 
     def start(self) -> None:
         self._accepting, self._ended = True, False
@@ -170,56 +170,81 @@ class Writer:
         return tickets, waiting[-1] is None
 
     def _run(self, session: Session, tickets: list[_Ticket]) -> None:
-        """Runs them in one transaction; if that fails for one's sake, each in its own."""
-        self._transaction_began = time.monotonic()
-        error = self._transact(session, tickets)
-        if error is not None and len(tickets) > 1 and _is_of_one(error):
-            for ticket in tickets:
-                ticket.error = _cause(self._transact(session, [ticket])) or ticket.error
-        elif error is not None:
-            for ticket in tickets:
-                ticket.error = _cause(error)
-        self._transaction_began = None
+        """Runs them in one transaction, or in as few as one to blame for a failure allows."""
+        self._run_by_halves(session, tickets)
         for ticket in tickets:
-            ticket.finish()
+            try:
+                ticket.finish()
+            except Exception:
+                logger.exception("who waited for a command could not be told")
+
+    def _run_by_halves(self, session: Session, tickets: list[_Ticket]) -> None:
+        """So that whoever is to blame is found in a few transactions, however many there are."""
+        error = self._transact(session, tickets)
+        if error is None:
+            return
+        if len(tickets) > 1 and is_of_one(error):
+            middle = len(tickets) // 2
+            self._run_by_halves(session, tickets[:middle])
+            self._run_by_halves(session, tickets[middle:])
+            return
+        for ticket in tickets:
+            ticket.error = _cause(error)
 
     def _transact(self, session: Session, tickets: list[_Ticket]) -> Exception | None:
         """One transaction. What made it fail as a whole, if anything did."""
+        self._transaction_began = time.monotonic()
         try:
-            works = [ticket.work for ticket in tickets]
-            wanted = list({i for work in works for i in work.aggregate_ids})
-            tails = session.begin(appends=any(work.appends for work in works), wanted=wanted)
-            began = time.monotonic()
-            now_ms = self._clock.now_ms()  # once the lock is ours, not before
-            unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))
-            for ticket in tickets:
-                if not ticket.work.on_tables:
-                    _attempt(ticket, unit)
-                    if session.is_aborted:
-                        raise _StatementFailed(ticket.error)
-            unit.flush()
-            for ticket in tickets:
-                if ticket.work.on_tables:
-                    ticket.result = ticket.work.run(unit)
-            if self.last_error is not None:
-                session.mark_written()  # an empty commit would not tell whether it works again
-            session.commit()
-            self.last_transaction_ms = (time.monotonic() - began) * 1000
+            self._run_in_transaction(session, tickets)
         except Exception as error:
             return self._abandon(session, error)
+        finally:
+            self._transaction_began = None
         self.last_error = None
         return None
 
+    def _run_in_transaction(self, session: Session, tickets: list[_Ticket]) -> None:
+        works = [ticket.work for ticket in tickets]
+        wanted = list({i for work in works for i in work.aggregate_ids})
+        tails = session.begin(appends=any(work.appends for work in works), wanted=wanted)
+        began = time.monotonic()
+        now_ms = self._clock.now_ms()  # once the lock is ours, not before
+        unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))
+        for ticket in tickets:
+            if not ticket.work.on_tables:
+                _attempt(ticket, unit)
+                if session.is_aborted:
+                    raise _StatementFailed(ticket.error)
+        unit.flush()
+        for ticket in tickets:
+            if ticket.work.on_tables:
+                ticket.result = ticket.work.run(unit)
+        if self.last_error is not None:
+            session.mark_written()  # an empty commit would not tell whether it works again
+        session.commit()
+        self.last_transaction_ms = (time.monotonic() - began) * 1000
+
     def _abandon(self, session: Session, error: Exception) -> Exception:
         """Rolls back, and starts on a fresh connection if even that fails."""
-        self.last_error = error
-        if not isinstance(error, StoreError | _StatementFailed):
+        cause = _cause(error)
+        if not is_of_one(cause):
+            self.last_error = cause
+        elif not isinstance(cause, StoreError):
             logger.exception("a transaction failed")
         try:
             session.rollback()
-        except StoreError:
-            session.close()
+        except Exception as worse:
+            if not isinstance(worse, StoreError):
+                logger.exception("a transaction could not be rolled back")
+            self._close(session)
         return error
+
+    def _close(self, session: Session) -> None:
+        """Whatever becomes of it: the next transaction has another connection."""
+        try:
+            session.close()
+        except Exception:
+            logger.exception("a connection could not be closed")
 
     def _refuse_the_rest(self) -> None:
         while True:
@@ -240,13 +265,8 @@ class _StatementFailed(Exception):
         self.cause = cause
 
 
-def _cause(error: Exception | None) -> BaseException | None:
-    return error.cause if isinstance(error, _StatementFailed) else error
-
-
-def _is_of_one(error: Exception) -> bool:
-    """Whether one piece of work may be to blame, rather than the database as a whole."""
-    return isinstance(error, VersionConflict) or not isinstance(error, StoreError)
+def _cause(error: Exception) -> BaseException:
+    return error.cause or error if isinstance(error, _StatementFailed) else error
 
 
 def _attempt(ticket: _Ticket, unit: UnitOfWork) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from domain.durable_object import OBJECT_PREFIX, parse_object_id
 from infrastructure.alarm_commands import Attempt, Claim, FailAlarm, ReleaseAlarms
 from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.errors import StoreError, StoreStopped
+from infrastructure.errors import ROW_ERRORS, StoreError, StoreStopped
 from infrastructure.objects.durable_object import AlarmInfo
 from infrastructure.objects.live_object import HandlerTimeout, LiveObject
 from infrastructure.objects.object_commands import SlowDownAlarm
@@ -127,6 +127,9 @@ class ObjectAlarmRunner:
         identity = parse_object_id(claim.id)
         try:
             attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))
+        except ROW_ERRORS as error:
+            logger.error("%s cannot be read for its alarm: %s", claim.id, error)
+            attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
         except StoreError as error:
             logger.warning("the alarm of %s waits: %s", claim.id, error)
             await self._release([self._newest(claim)], BUSY_AGAIN_MS)

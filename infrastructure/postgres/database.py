@@ -1,12 +1,12 @@
 """Connections to one PostgreSQL database, and the translation of what its driver raises.
 
-Every wait has a limit. A node that is frozen or cut off inside a transaction loses it
-(IDLE_IN_TRANSACTION_MS) before those that wait for its lock give up (LOCK_MS), and both
-come before its leases end.
+Every wait has a limit (`settings.py` has the server's). A node that is frozen or cut off
+inside a transaction loses it (IDLE_IN_TRANSACTION_MS) before those that wait for its lock
+give up (LOCK_MS), and both come before its leases end.
 """
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -21,7 +21,9 @@ from psycopg.waiting import Ready, Wait
 from infrastructure.address import PostgresAddress
 from infrastructure.errors import (
     DatabaseRefused,
+    RowRefused,
     StoreBusy,
+    StoreDamaged,
     StoreError,
     StoreFull,
     StoreStopped,
@@ -29,17 +31,14 @@ from infrastructure.errors import (
     VersionConflict,
 )
 from infrastructure.forks import RefusesAfterFork
+from infrastructure.postgres import settings
 from infrastructure.postgres.clock import DatabaseClock
 from infrastructure.postgres.reader_pool import ReaderPool
+from infrastructure.postgres.settings import LIMITS, PATIENT_LIMITS, UNANSWERED_MS
 from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
 
 CONNECT_SECONDS = 3
-STATEMENT_MS = 6_000
-LOCK_MS = 4_000
-IDLE_IN_TRANSACTION_MS = 3_000
-PATIENT_IDLE_MS = 60_000
 ANSWER_SECONDS = 7.5  # a server that is there answers, or times out, sooner
-UNANSWERED_MS = 5_000  # of what the network does not acknowledge
 RETRY_WITHIN_SECONDS = 1.0
 READERS = 24  # connections for questions, per process, of a server's 100 or so
 
@@ -53,28 +52,8 @@ DEFAULTS = {
     "tcp_user_timeout": UNANSWERED_MS,
     "target_session_attrs": "read-write",  # of several hosts, the one that was promoted
 }
-# What the server is told. `tcp_user_timeout` ends a backend whose answer a frozen node does
-# not take: while it sends, no other limit is looked at.
-_NETWORK = {
-    "tcp_user_timeout": UNANSWERED_MS - 1_000,
-    "tcp_keepalives_idle": 5,
-    "tcp_keepalives_interval": 2,
-    "tcp_keepalives_count": 2,
-}
-LIMITS = {
-    **_NETWORK,
-    "statement_timeout": STATEMENT_MS,
-    "lock_timeout": LOCK_MS,
-    "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
-}
 # Unix milliseconds, by the clock that all nodes agree on.
 NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-PATIENT_LIMITS = {
-    **_NETWORK,
-    "statement_timeout": 0,
-    "lock_timeout": 0,
-    "idle_in_transaction_session_timeout": PATIENT_IDLE_MS,
-}
 
 
 # It warns of what it could not end on a connection that is lost, of which we tell ourselves.
@@ -93,26 +72,62 @@ class Database(RefusesAfterFork):
         self.clock = DatabaseClock()
         self._parameters = _parameters(address)
         self._closed = False
+        self._schema: str | None = None
         super().__init__()
         self._readers = ReaderPool(self.connect, READERS)
 
     def connect(self, *, patient: bool = False) -> psycopg.Connection:
-        """A new connection in autocommit mode, for one thread at a time. A patient one may
-        take as long as it takes."""
+        """A new connection in autocommit mode, for one thread at a time, with our settings.
+        A patient one may take as long as it takes.
+
+        All are in the schema that the first one found, wherever a search path may lead by
+        then. Raises DatabaseRefused if it cannot be told which schema is meant.
+        """
         self.refuse_after_fork()
-        limits = PATIENT_LIMITS if patient else LIMITS
         try:
-            connection = _Connection.connect(**self._connection_parameters(limits))
+            connection = _Connection.connect(**self._parameters)
         except psycopg.Error as error:
             raise translate(error) from error
-        connection.answer_seconds = None if patient else ANSWER_SECONDS
+        connection.answer_seconds = ANSWER_SECONDS
+        try:
+            if self._schema is None:
+                self._schema = self._find_schema(connection)
+            settings.apply(connection, PATIENT_LIMITS if patient else LIMITS, self._schema)
+        except psycopg.Error as error:
+            connection.close()
+            raise translate(error) from error
+        except DatabaseRefused:
+            connection.close()
+            raise
+        if patient:
+            connection.answer_seconds = None
         return connection
+
+    def _find_schema(self, connection: psycopg.Connection) -> str | None:
+        settings.apply(connection, LIMITS, None)
+        place = settings.find_place(connection)
+        if place.others:
+            raise DatabaseRefused(
+                f"{self.address} has tables of ours in {' and in '.join(place.others)}, while its "
+                f"search path leads to {place.schema}: say which is meant, as in "
+                f"?options=-csearch_path%3D{place.others[0]}"
+            )
+        return place.schema
+
+    def doubts(self) -> list[str]:
+        """Settings of the server with which it does not do what is promised, in words."""
+        with self.connect() as connection:
+            try:
+                return settings.doubts(connection)
+            except psycopg.Error as error:
+                raise translate(error) from error
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Every row of one statement on a lent connection.
 
-        One that turns out to be broken (its server restarted, perhaps) is replaced, once:
-        a question may be asked again.
+        A connection that turns out to be broken (its server restarted, perhaps), or to know
+        other statements than its driver thinks, is replaced, once: a question may be asked
+        again.
         """
         self.refuse_after_fork()
         if self._closed:
@@ -122,10 +137,12 @@ class Database(RefusesAfterFork):
             connection = self._readers.take()
             try:
                 return PostgresRows(connection).all(statement, parameters)
-            except StoreUnavailable:
+            except StoreError as error:
                 if connection.broken:
                     self._readers.forget_idle()
-                if not connection.broken or monotonic() - began > RETRY_WITHIN_SECONDS:
+                if isinstance(error.__cause__, OUTWORN):
+                    connection.close()
+                if not connection.closed or monotonic() - began > RETRY_WITHIN_SECONDS:
                     raise
                 began -= RETRY_WITHIN_SECONDS  # once
             finally:
@@ -148,13 +165,6 @@ class Database(RefusesAfterFork):
         self._closed = True
         if not self._forked:
             self._readers.close()
-
-    def _connection_parameters(self, limits: dict[str, int]) -> dict[str, Any]:
-        settings = {**limits, "standard_conforming_strings": "on"}
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        users = self._parameters.get("options", "")
-        ours = {"options": f"{options} {users}".strip(), "client_encoding": "UTF8"}
-        return {**self._parameters, **ours, "autocommit": True}
 
 
 class _Connection(psycopg.Connection):
@@ -195,14 +205,19 @@ class PostgresRows:
 
     _names = count(1)
 
-    def __init__(self, connection: psycopg.Connection) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection,
+        translated: Callable[[psycopg.Error], StoreError] | None = None,
+    ) -> None:
         self._connection = connection
+        self._translated = translated or translate
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._connection.execute(spoken(statement), parameters, binary=True).fetchall()
         except psycopg.Error as error:
-            raise translate(error) from error
+            raise self._translated(error) from error
 
     def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
         try:
@@ -222,17 +237,35 @@ def spoken(statement: str) -> str:
     )
 
 
+# What it says of a statement that was prepared, and that it does not know, or not any more.
+OUTWORN = (errors.InvalidSqlStatementName, errors.FeatureNotSupported)
+# What the server says of one row or page, while it is there as a whole.
+_DAMAGED = (
+    errors.DataCorrupted,
+    errors.IndexCorrupted,
+    errors.InternalError_,  # as for a length that cannot be
+    errors.IoError,
+    errors.UndefinedFile,
+)
+_REFUSED = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+
+
 def translate(error: psycopg.Error) -> StoreError:
     """Our error for a driver's error."""
+    text = _first_line(error)
     if isinstance(error, errors.UniqueViolation):
-        return VersionConflict(f"the event is in the log already: {_first_line(error)}")
+        return VersionConflict(f"the event is in the log already: {text}")
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
         return StoreBusy("another node holds the log's lock")
     if isinstance(error, errors.QueryCanceled | errors.SerializationFailure):
-        return StoreBusy(f"the database did not answer in time: {_first_line(error)}")
+        return StoreBusy(f"the database did not answer in time: {text}")
     if isinstance(error, errors.DiskFull):
         return StoreFull("the database server's disk is full")
-    return StoreUnavailable(f"the database cannot be used: {_first_line(error)}")
+    if isinstance(error, _DAMAGED):
+        return StoreDamaged(f"the database is damaged: {text}")
+    if isinstance(error, _REFUSED):
+        return RowRefused(f"the database refuses a row: {text}")
+    return StoreUnavailable(f"the database cannot be used: {text}")
 
 
 def _first_line(error: psycopg.Error) -> str:
@@ -242,7 +275,8 @@ def _first_line(error: psycopg.Error) -> str:
 
 def _parameters(address: PostgresAddress) -> dict[str, Any]:
     try:
-        return {**DEFAULTS, **conninfo_to_dict(address.url)}
+        said = conninfo_to_dict(address.url)
     except psycopg.Error:
         # The driver's sentence would quote the URL, password and all.
         raise DatabaseRefused(f"{address} is not a URL that PostgreSQL's libpq takes") from None
+    return {**DEFAULTS, **said, "client_encoding": "UTF8", "autocommit": True}

@@ -21,7 +21,14 @@ import psycopg
 
 from infrastructure.errors import OutcomeUnknown, StoreError, StoreStopped, StoreUnavailable
 from infrastructure.postgres.arrays import columns, texts
-from infrastructure.postgres.database import NOW, Database, PostgresRows, spoken, translate
+from infrastructure.postgres.database import (
+    NOW,
+    OUTWORN,
+    Database,
+    PostgresRows,
+    spoken,
+    translate,
+)
 from infrastructure.projections import AlarmRow
 from infrastructure.sql.session import MOVE_HEAD, TAIL_EVENTS, EventRow, Session, TailRow
 from infrastructure.sql.tables import EVENTS, Table
@@ -41,7 +48,13 @@ SELECT tail.* FROM unnest(?::text[]) AS wanted (id), LATERAL (
     WHERE originator_id = wanted.id ORDER BY originator_version DESC LIMIT {TAIL_EVENTS}
 ) AS tail ORDER BY originator_id, originator_version"""
 _LEAVE_NUMBER = "UPDATE writers SET batch = ?, since_ms = ? WHERE token = ?"
-_ENTER = f"INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ({NOW}))"
+_ENTER = f"""
+INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ({NOW}))
+ON CONFLICT (token) DO NOTHING"""
+_SET_ASIDE = """
+SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename ~ ?"""
+_OPTIONS = """
+SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE oid = to_regclass(?)"""
 _LEAVE = "DELETE FROM writers WHERE token = ?"
 
 logger = logging.getLogger(__name__)
@@ -54,8 +67,9 @@ class PostgresSession(Session):
         self._database = database
         self._patient = patient
         self._connection: psycopg.Connection | None = None
-        self._token = ""
+        self._token = uuid4().hex  # of this writer's row, whatever connection it is on
         self._batch = 0
+        self._is_suspect = False  # whether the driver may be wrong about what the server knows
         self._head: tuple[int, bytes] | None = None  # known while the log is locked
         self._head_moved = False
         self._waiting: list[tuple[str, str, Sequence[Any]]] = []  # (table, statement, values)
@@ -105,7 +119,7 @@ class PostgresSession(Session):
     def _enter(self) -> None:
         """Connects, with a row in `writers` to leave the numbers of transactions in."""
         self._connection = self._database.connect(patient=self._patient)
-        self._token, self._batch = uuid4().hex, 0
+        self._is_suspect = False
         try:
             self._run(_ENTER, (self._token,))
         except StoreError:
@@ -119,6 +133,7 @@ class PostgresSession(Session):
             self._write("log_head", MOVE_HEAD, (position, checksum, position))
         now_ms = self._database.clock.now_ms()
         self._write("writers", _LEAVE_NUMBER, (self._batch, now_ms, self._token))
+        self._is_suspect = True  # until it is known that all of it was looked at
         try:
             with self._in_use().pipeline():  # what waits, and the commit, in one round trip
                 self._send_waiting()
@@ -132,6 +147,7 @@ class PostgresSession(Session):
             if not self._is_broken():
                 raise
             self._find_out(error)
+        self._is_suspect = False
 
     def _find_out(self, error: StoreError) -> None:
         """Returns if the transaction turns out to be committed. Raises StoreUnavailable if
@@ -173,8 +189,15 @@ class PostgresSession(Session):
         """Nothing more: every commit leaves its number, and so writes."""
 
     def rollback(self) -> None:
+        """Ends the transaction; and its connection with it if the driver may take a statement
+        for prepared that the server has never looked at, as it looks at none behind one that
+        failed in a pipeline, or has forgotten."""
         self._waiting.clear()
-        if self._connection is not None:
+        if self._connection is None:
+            return
+        if self._is_suspect:
+            self._drop()
+        else:
             self._say("ROLLBACK")
 
     def close(self) -> None:
@@ -220,6 +243,22 @@ class PostgresSession(Session):
         if due_ms < self._database.clock.now_ms() + NOTIFY_WITHIN_MS:
             self._soonest_ms = min(due_ms, self._soonest_ms or due_ms)
 
+    def read_all(self, table: str) -> None:
+        """By its indexes, which lead to each page of the table, too."""
+        self._run("SET LOCAL enable_seqscan = off")
+        self._run("SET LOCAL enable_sort = off")
+        super().read_all(table)
+
+    def times_set_aside(self, table: str) -> int:
+        return self._fetch(_SET_ASIDE, (f"^damaged_{table}_[0-9]+$",))[0][0]
+
+    def set_aside(self, table: str, mark: int) -> None:
+        aside = f"damaged_{table}_{mark}"
+        ((options,),) = self._fetch(_OPTIONS, (table,))
+        self._run(f"ALTER TABLE {table} RENAME TO {aside}")
+        stored = f" WITH ({options})" if options else ""
+        self._run(f"CREATE TABLE {table} (LIKE {aside} INCLUDING ALL){stored}")
+
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         return self._fetch(_TAILS, (texts(aggregate_ids),))
 
@@ -255,7 +294,7 @@ class PostgresSession(Session):
 
     def _rows(self) -> PostgresRows:
         self._send_waiting()
-        return PostgresRows(self._in_use())
+        return PostgresRows(self._in_use(), self._translated)
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
         self._send_waiting()
@@ -265,7 +304,11 @@ class PostgresSession(Session):
         try:
             return self._in_use().execute(spoken(statement), parameters).rowcount
         except psycopg.Error as error:
-            raise translate(error) from error
+            raise self._translated(error) from error
+
+    def _translated(self, error: psycopg.Error) -> StoreError:
+        self._is_suspect = self._is_suspect or isinstance(error, OUTWORN)
+        return translate(error)
 
     def _say(self, statements: str) -> psycopg.Cursor:
         """Several statements, without values, in one round trip."""

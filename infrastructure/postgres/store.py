@@ -64,3 +64,5 @@ class PostgresStore(Database):
 
     def migrate(self) -> None:
         schema.migrate(self)
+        for doubt in self.doubts():
+            logger.warning("%s", doubt)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from infrastructure.errors import StoreError
+from domain.errors import ReservationExpiryError
 from infrastructure.postgres.database import Database
 from infrastructure.postgres.session import CHANNEL
 
@@ -45,7 +45,7 @@ class Watch:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except (psycopg.Error, StoreError) as error:
+            except (psycopg.Error, ReservationExpiryError) as error:
                 logger.warning("other nodes' alarms are looked for once a second: %s", error)
                 self._stopping.wait(AGAIN_SECONDS)
 

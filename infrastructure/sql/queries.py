@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from domain.reservation import ID_PREFIX, Reservation
+from infrastructure.errors import StoreDamaged
 from infrastructure.projections import AlarmRow, AlarmScope
 from infrastructure.sql.alarm_scope import in_scope
 
@@ -147,14 +148,22 @@ class Queries:
         )
         return Overview(held, parked, None if soonest is None else round(soonest * 1000))
 
-    def backlog(self, now_ms: int) -> tuple[int, int]:
-        """(how long the oldest due alarm has waited in ms, how many are parked)."""
-        oldest, parked = self._one(
-            "SELECT (SELECT min(next_run_time) FROM alarms WHERE next_run_time <= ?),"
-            " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL)",
-            (now_ms / 1000,),
+    def backlog(self, scope: AlarmScope, now_ms: int) -> tuple[int, int]:
+        """(how long the oldest due alarm of a scope has waited in ms, how many are parked)."""
+        where, values = in_scope(scope, now_ms)
+        oldest, parked, _ = self._one(
+            "SELECT (SELECT next_run_time FROM alarms"
+            f" WHERE next_run_time <= ? AND {where} ORDER BY next_run_time LIMIT 1),"
+            " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL),"
+            " (SELECT max(position) FROM events)",  # if its end is damaged, no log grows
+            (now_ms / 1000, *values),
         )
         return (0 if oldest is None else now_ms - round(oldest * 1000)), parked
+
+    def has_alarm(self, alarm_id: str, job_state: bytes) -> bool:
+        """Whether that alarm still has that state."""
+        row = self._one("SELECT CAST(job_state AS BLOB) FROM alarms WHERE id = ?", (alarm_id,))
+        return row is not None and row[0] == job_state
 
     def next_look(self, scope: AlarmScope, now_ms: int) -> float | None:
         """The earliest `next_run_time` of the alarms in a scope, in Unix seconds."""
@@ -183,11 +192,23 @@ class Queries:
             where = " WHERE next_run_time IS NULL"
         elif due_at_ms is not None:
             where, values = " WHERE next_run_time <= ?", [due_at_ms / 1000]
-        return self._all(
-            "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
-            f"{where} ORDER BY next_run_time, id LIMIT ?",
-            (*values, limit),
-        )
+        order = f"{where} ORDER BY next_run_time, id LIMIT ?"
+        try:
+            return self._all(
+                f"SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms{order}",
+                (*values, limit),
+            )
+        except StoreDamaged:
+            # Their index may be whole. A state of no bytes is one that cannot be read.
+            found = self._all(f"SELECT id, next_run_time FROM alarms{order}", (*values, limit))
+            return [(*row, self._job_state(row[0])) for row in found]
+
+    def _job_state(self, alarm_id: str) -> bytes:
+        try:
+            row = self._one("SELECT CAST(job_state AS BLOB) FROM alarms WHERE id = ?", (alarm_id,))
+        except StoreDamaged:
+            row = None
+        return b"" if row is None else row[0]
 
     def strays(self, limit: int) -> list[str]:
         """Ids whose read model and alarm disagree: an alarm set and no row, or a row and

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
 from infrastructure.objects.object_comparison import ObjectChunk
 from infrastructure.projections import (
@@ -16,6 +17,7 @@ from infrastructure.projections import (
 )
 from infrastructure.sql.alarm_scope import in_scope
 from infrastructure.sql.chunks import read_chunk, read_object_chunk
+from infrastructure.sql.queries import NO_LIMIT
 from infrastructure.sql.rows import Rows
 from infrastructure.sql.tables import ALARMS, EVENTS, OBJECTS, RESERVATIONS, SNAPSHOTS, Table
 
@@ -31,6 +33,25 @@ SELECT originator_version, topic, CAST(state AS BLOB) FROM events
 WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
 _ALARM = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
 _IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
+# In an order, so that a table is read by its key and an index by itself.
+_ALL_OF = {
+    "reservations": (
+        "SELECT sum(length(status)) FROM"
+        " (SELECT status FROM reservations ORDER BY name LIMIT ?) AS by_name",
+    ),
+    "alarms": (
+        "SELECT sum(length(job_state)) FROM"
+        " (SELECT job_state FROM alarms ORDER BY id LIMIT ?) AS by_id",
+        "SELECT count(next_run_time) FROM"
+        " (SELECT next_run_time FROM alarms ORDER BY next_run_time LIMIT ?) AS by_time",
+    ),
+}
+_OBJECTS_SET = """
+SELECT id, alarm_at_ms FROM objects WHERE alarm_at_ms IS NOT NULL AND id > ?
+ORDER BY id LIMIT ?"""
+_RESERVATIONS_SET = """
+SELECT ? || name, alarm_at_ms FROM reservations WHERE alarm_at_ms IS NOT NULL AND name > ?
+ORDER BY name LIMIT ?"""
 MOVE_HEAD = "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?"
 _ACQUIRE = """
 INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
@@ -46,7 +67,7 @@ class Session(ABC):
     """One connection, used by one thread, one transaction at a time.
 
     Each method is one statement however many rows it takes. Raises, from every method:
-    StoreBusy, StoreFull, StoreUnavailable, VersionConflict.
+    StoreBusy, StoreDamaged, StoreFull, StoreUnavailable, VersionConflict.
     """
 
     is_aborted = False  # whether a failed statement has left a transaction of no use
@@ -162,6 +183,16 @@ class Session(ABC):
         """Deletes the alarm if its state still is `expected`. Whether it was."""
         return self._run("DELETE FROM alarms" + _IF_UNCHANGED, (alarm_id, expected)) == 1
 
+    def alarms_set(self, after_id: str, limit: int) -> list[tuple[str, int]]:
+        """(id, when) of the next alarms behind an id that the read model says are set."""
+        name = after_id.removeprefix(ID_PREFIX)
+        if after_id < ID_PREFIX:  # objects come before reservations
+            found = self._fetch(_OBJECTS_SET, (after_id, limit))
+            if found:
+                return found
+            name = ""
+        return self._fetch(_RESERVATIONS_SET, (ID_PREFIX, name, limit))
+
     # The read model
 
     def put_reservations(self, rows: Sequence[ReservationRow]) -> None:
@@ -173,6 +204,22 @@ class Session(ABC):
     def chunk(self, after_name: str, limit: int) -> Chunk:
         """The log and its projections for the next `limit` names (see `chunks.py`)."""
         return read_chunk(self._rows(), after_name, limit)
+
+    # Projections that are damaged
+
+    def read_all(self, table: str) -> None:
+        """Each page of `reservations` or `alarms`, and of its indexes. Raises StoreDamaged."""
+        for statement in _ALL_OF[table]:
+            self._fetch(statement, (NO_LIMIT,))
+
+    @abstractmethod
+    def times_set_aside(self, table: str) -> int:
+        """How often a table of this name was set aside."""
+
+    @abstractmethod
+    def set_aside(self, table: str, mark: int) -> None:
+        """Puts an empty one in the place of the table, which stays as damaged_<table>_<mark>.
+        A mark must be used once only."""
 
     # Durable objects
 

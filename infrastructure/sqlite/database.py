@@ -14,7 +14,9 @@ from typing import Any
 
 from infrastructure.errors import (
     ForeignDatabase,
+    RowRefused,
     StoreBusy,
+    StoreDamaged,
     StoreError,
     StoreFull,
     StoreStopped,
@@ -62,6 +64,7 @@ class Database(RefusesAfterFork):
             connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
             connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute("PRAGMA mmap_size = 0")  # or a bad sector would end the process
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
         except sqlite3.Error as error:
@@ -147,14 +150,38 @@ class SqliteRows:
             raise translate(error) from error
 
 
+# What the driver says of one row or page, the file as a whole being there: its primary codes.
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_REFUSED = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH)
+# And extended ones: a sector, or what the file system keeps of it, cannot be read.
+_UNREADABLE = (
+    sqlite3.SQLITE_IOERR_READ,
+    sqlite3.SQLITE_IOERR_SHORT_READ,
+    sqlite3.SQLITE_IOERR_DATA,
+    sqlite3.SQLITE_IOERR_CORRUPTFS,
+)
+_TWICE = (
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+    sqlite3.SQLITE_CONSTRAINT_ROWID,
+)
+
+
 def translate(error: sqlite3.Error) -> StoreError:
     """Our error for a driver's error."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    extended = getattr(error, "sqlite_errorcode", None)
     text = str(error)
+    if extended is None and isinstance(error, sqlite3.OperationalError):
+        return StoreDamaged(f"a row cannot be decoded: {text}")  # says the driver, not SQLite
+    code = (extended or 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy("another process holds the database's write lock")
     if code == sqlite3.SQLITE_FULL:
         return StoreFull("the disk is full")
-    if code == sqlite3.SQLITE_CONSTRAINT:
+    if extended in _TWICE:
         return VersionConflict(f"the event is in the log already: {text}")
+    if code in _REFUSED or isinstance(error, sqlite3.DataError):
+        return RowRefused(f"the database refuses a row: {text}")
+    if code in _DAMAGED or extended in _UNREADABLE:
+        return StoreDamaged(f"the database is damaged: {text}")
     return StoreUnavailable(f"the database cannot be used: {text}")

@@ -4,6 +4,7 @@ Each method is one statement however many rows it takes, because SQLite gives up
 interpreter lock at every statement, and many small ones make threads queue for it.
 """
 
+import logging
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from infrastructure.errors import StoreBusy, StoreStopped
+from infrastructure.errors import StoreBusy, StoreError, StoreStopped
 from infrastructure.sql.session import TAIL_EVENTS, Session, TailRow
 from infrastructure.sql.tables import Table
 from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, SqliteRows, translate
@@ -21,12 +22,19 @@ MAX_ROWS_PER_STATEMENT = 1_000
 LOCK_POLL_SECONDS = 0.001
 COURTESY_SECONDS = 2 * LOCK_POLL_SECONDS
 
+logger = logging.getLogger(__name__)
+
 _TAILS = f"""
 SELECT events.originator_id, originator_version, topic, CAST(state AS BLOB)
 FROM json_each(?) AS wanted CROSS JOIN events ON events.originator_id = wanted.value
 WHERE originator_version > {-TAIL_EVENTS} + (
     SELECT max(originator_version) FROM events WHERE originator_id = wanted.value)
 ORDER BY events.originator_id, originator_version"""
+
+_SET_ASIDE = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name GLOB ?"
+_MADE_BY = """
+SELECT name, sql FROM sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL
+ORDER BY type = 'table' DESC"""
 
 
 class SqliteSession(Session):
@@ -44,8 +52,7 @@ class SqliteSession(Session):
         written since its last turn.
         """
         if self._connection is None:
-            self._connection = self._database.connect()
-            self._run("PRAGMA busy_timeout = 0")
+            self._open()
         if self._others_wrote():
             time.sleep(COURTESY_SECONDS)
         deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
@@ -57,6 +64,19 @@ class SqliteSession(Session):
                 if time.monotonic() > deadline:
                     raise
             time.sleep(LOCK_POLL_SECONDS)
+
+    def _open(self) -> None:
+        """The one thing that a connection cannot set for itself alone is how the file keeps
+        its journal, which any tool may have changed while nobody had it open."""
+        self._connection = self._database.connect()
+        try:
+            if self._fetch("PRAGMA journal_mode") != [("wal",)]:
+                self._run("PRAGMA journal_mode = WAL")
+                logger.warning("%s had been taken out of WAL mode", self._database.path)
+            self._run("PRAGMA busy_timeout = 0")
+        except StoreError:
+            self.close()
+            raise
 
     def _others_wrote(self) -> bool:
         before, self._data_version = self._data_version, self._fetch("PRAGMA data_version")
@@ -73,6 +93,20 @@ class SqliteSession(Session):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def times_set_aside(self, table: str) -> int:
+        return self._fetch(_SET_ASIDE, (f"damaged_{table}_*",))[0][0]
+
+    def set_aside(self, table: str, mark: int) -> None:
+        """Nothing is dropped, for SQLite would read a damaged page to free it. Indexes stay
+        with the old table, and keep their names."""
+        made = self._fetch(_MADE_BY, (table,))
+        self._run(f"ALTER TABLE {table} RENAME TO damaged_{table}_{mark}")
+        for name, statement in made:
+            if name != table:
+                _, _, rest = statement.partition(" ON ")
+                statement = f"CREATE INDEX {table}_index_{mark} ON {rest}"
+            self._run(statement)
 
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         return self._fetch(_TAILS, (_json(aggregate_ids),))

@@ -166,6 +166,11 @@ class PostgresServer:
         )
 
 
+def name_of(address: PostgresAddress) -> str:
+    """The database of an address without options."""
+    return address.url.rpartition("/")[2].partition("?")[0]
+
+
 def _as_somebody() -> dict[str, object]:
     """What has a child run without root's rights."""
     if os.getuid() != 0:
