@@ -9,20 +9,25 @@ or httptools ceases to call them.
 
 import asyncio
 import resource
+import sys
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api import limits
+from api.contract import BAD_ID, refusal
 
 SWEEP_SECONDS = 1.0  # how late a limit may be noticed
 FILES_FOR_ALL_ELSE = 256  # descriptors that connections leave for databases and the like
 
 _REFUSALS = {
+    400: b"Bad Request",
     408: b"Request Timeout",
     414: b"URI Too Long",
     431: b"Request Header Fields Too Large",
     503: b"Service Unavailable",
+    505: b"HTTP Version Not Supported",
 }
 
 
@@ -95,6 +100,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._waits_since = None
+        if self.parser.get_http_version() not in ("1.0", "1.1"):
+            self._refuse(505)
+            raise _HeadRefused
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -102,8 +110,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
+        """Called while what the parser refused is being handled. A target that is none is a
+        path without a route, to a client; what else is wrong has no words of the contract."""
         if not self.transport.is_closing():  # what was refused here has had its answer
-            super().send_400_response(msg)
+            is_target = isinstance(sys.exception(), httptools.HttpParserInvalidURLError)
+            body = refusal(400, BAD_ID)[1] if is_target else b""
+            self._refuse(400, body)
 
     def pause_writing(self) -> None:
         self._stalled = (self.loop.time(), self.unread_bytes())
@@ -139,13 +151,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(status)
             raise _HeadRefused
 
-    def _refuse(self, status: int) -> None:
+    def _refuse(self, status: int, body: bytes = b"") -> None:
         """An answer in place of the app's, after which nothing of this connection is read."""
         self._waits_since = None
-        self.transport.write(
-            b"HTTP/1.1 %d %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            % (status, _REFUSALS[status])
-        )
+        kind = b"content-type: application/json\r\n" if body else b""
+        head = b"HTTP/1.1 %d %s\r\n%scontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (status, _REFUSALS[status], kind, len(body)) + body)
         self.transport.close()
 
 

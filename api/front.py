@@ -9,6 +9,7 @@ the answers of `contract.py`.
 import asyncio
 import logging
 import re
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -22,7 +23,17 @@ from api.contract import BAD_METHOD, Answer, BadRequest, held, refusal, shown, t
 from api.paths import route_of
 from api.problems import problem_of, unexpected
 from api.questions import not_ready, readiness_response
-from api.requests import Bodies, ClientGone, Receive, Scope, Send, check_host, send_answer
+from api.requests import (
+    Bodies,
+    BodyTooLarge,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    check_host,
+    linger,
+    send_answer,
+)
 from domain.errors import ReservationExpiryError
 from domain.reservation import NAME_PATTERN
 from infrastructure.application import ReservationApplication
@@ -62,6 +73,8 @@ class Door:
             await self.answer(scope, receive, send)
         except ClientGone:
             pass
+        except BodyTooLarge as error:
+            await self.refuse(send, problem_of(error), meanwhile=linger(receive))
         except ReservationExpiryError as error:
             await self.refuse(send, problem_of(error))
         except Exception as error:
@@ -70,15 +83,17 @@ class Door:
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotImplementedError
 
-    async def refuse(self, send: Send, response: Response) -> None:
-        """Sends an answer that is made of a Flask response."""
+    async def refuse(
+        self, send: Send, response: Response, meanwhile: Awaitable[None] | None = None
+    ) -> None:
+        """Sends an answer that is made of a Flask response, and ends it after `meanwhile`."""
         headers = [
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in response.headers.items()
         ]
         if response.status_code == 408:
             headers.append(_CLOSE)  # the rest of its body is not waited for
-        await send_answer(send, response.status_code, headers, response.get_data())
+        await send_answer(send, response.status_code, headers, response.get_data(), meanwhile)
 
     async def health(self, path: str) -> Response:
         """/healthz says that the process lives, /readyz that it does its job. Neither waits

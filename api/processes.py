@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NoReturn
 
 from domain.errors import ReservationExpiryError
@@ -166,14 +165,15 @@ class Parent:
                 return False
             for child in self._children.values():
                 child.listen()
-            dead = self._reap()
-            for child in dead:  # an alarm that was overdue may have killed it
+            for child in self._reap():  # an alarm that was overdue may have killed it
+                if child.refusal is not None:
+                    self._end_all()
+                    raise CannotServe(child.refusal)
                 self._after_death(child)
             self._start_owed()
-            why = next((child.refusal for child in dead if child.refusal), None)
-            if why or self._die_too_often or time.monotonic() > deadline:
+            if self._die_too_often or time.monotonic() > deadline:
                 self._end_all()
-                raise CannotServe(why or "the processes do not begin to serve")
+                raise CannotServe("the processes do not begin to serve")
         return True
 
     def _all_serve(self) -> bool:

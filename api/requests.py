@@ -177,6 +177,28 @@ def _declared_length(scope: Scope) -> int | None:
     return None
 
 
-async def send_answer(send: Send, status: int, headers: Headers, body: bytes) -> None:
+async def send_answer(
+    send: Send,
+    status: int,
+    headers: Headers,
+    body: bytes,
+    meanwhile: Awaitable[None] | None = None,
+) -> None:
+    """Sends an answer; it is over, and with it perhaps the connection, after `meanwhile`."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
+    if meanwhile is not None:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        body = b""
+        await meanwhile
     await send({"type": "http.response.body", "body": body})
+
+
+async def linger(receive: Receive) -> None:
+    """Takes the rest of a body for a while. A connection that is closed while its client still
+    sends is reset, and the client may never see its answer (RFC 9112, 9.6)."""
+    try:
+        async with asyncio.timeout(limits.LINGER_SECONDS):
+            while (await receive()).get("more_body"):
+                pass
+    except TimeoutError:
+        pass

@@ -206,7 +206,10 @@ class Writer:
     def _run_in_transaction(self, session: Session, tickets: list[_Ticket]) -> None:
         works = [ticket.work for ticket in tickets]
         wanted = list({i for work in works for i in work.aggregate_ids})
-        tails = session.begin(appends=any(work.appends for work in works), wanted=wanted)
+        # After a failure whatever comes next takes the log's lock, needed or not: a claim that
+        # can do without it would not tell whether holds can be written again.
+        appends = self.last_error is not None or any(work.appends for work in works)
+        tails = session.begin(appends=appends, wanted=wanted)
         began = time.monotonic()
         now_ms = self._clock.now_ms()  # once the lock is ours, not before
         unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))

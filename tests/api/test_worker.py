@@ -144,8 +144,8 @@ def test_requests_and_responses_carry_bodies_and_headers(served: Server) -> None
 def test_what_goes_wrong_in_the_front_door_is_500_and_logged(served: Server) -> None:
     assert served.request("DELETE", "/").status == 500
     assert served.get("/wrong").status == 500
-    assert "RuntimeError: not today" in served.err.read_text()
-    assert "which is no Response" in served.err.read_text()
+    wait_for(lambda: "RuntimeError: not today" in served.err.read_text(), 5)
+    wait_for(lambda: "which is no Response" in served.err.read_text(), 5)
 
 
 @pytest.mark.real_time
