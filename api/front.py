@@ -39,7 +39,10 @@ from domain.reservation import NAME_PATTERN
 from infrastructure.application import ReservationApplication
 from infrastructure.async_reservations import AsyncReservations
 from infrastructure.errors import Overloaded
+from infrastructure.objects.event_schedule import MAX_PAYLOAD_BYTES
+from infrastructure.settings import BODY_LIMIT_BYTES
 
+SCHEDULE_BYTES = MAX_PAYLOAD_BYTES + limits.LARGE_BYTES  # a payload, and what stands around it
 _HOT = re.compile(f"/reservations/({NAME_PATTERN})".encode())
 _JSON = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
@@ -147,7 +150,8 @@ class Front(Door):
             raise Overloaded("too many answers wait for their readers")
         if self._in_flask >= limits.WAITING_FOR_THREADS:
             raise Overloaded(f"{limits.WAITING_FOR_THREADS} requests are waiting for a thread")
-        with await self.bodies.read(scope, receive) as body:
+        most = SCHEDULE_BYTES if scope["path"].startswith("/schedules/") else BODY_LIMIT_BYTES
+        with await self.bodies.read(scope, receive, most) as body:
             self._in_flask += 1
             try:
                 await self._flask(scope, partial(_whole, body), send)  # type: ignore[arg-type]

@@ -33,12 +33,12 @@ class RequestRefused(ReservationExpiryError):
 
 
 class BodyTooLarge(RequestRefused):
-    """More bytes than BODY_LIMIT_BYTES."""
+    """More bytes than there may be."""
 
     code = "body-too-large"
 
-    def __init__(self) -> None:
-        super().__init__(f"a body may have at most {BODY_LIMIT_BYTES} bytes")
+    def __init__(self, limit: int = BODY_LIMIT_BYTES) -> None:
+        super().__init__(f"a body may have at most {limit} bytes")
 
 
 class BodyTooSlow(RequestRefused):
@@ -74,15 +74,16 @@ class Bodies:
         for limit in self._limits:
             limit.reschedule(0)
 
-    async def read(self, scope: Scope, receive: Receive) -> "Body":
-        """The whole body, to be used in a `with`, for as long as its place is needed.
+    async def read(self, scope: Scope, receive: Receive, most: int = BODY_LIMIT_BYTES) -> "Body":
+        """The whole body, of at most so many bytes, to be used in a `with` for as long as its
+        place is needed.
 
         Raises BodyTooLarge, BodyTooSlow, ClientGone, Overloaded if too many wait for a place,
         and StoreStopped if it has not come when the process drains.
         """
         declared = _declared_length(scope)
-        if declared is not None and declared > BODY_LIMIT_BYTES:
-            raise BodyTooLarge
+        if declared is not None and declared > most:
+            raise BodyTooLarge(most)
         body = Body(self)
         limit = asyncio.timeout(limits.BODY_SECONDS)
         self._limits.add(limit)
@@ -90,7 +91,7 @@ class Bodies:
             async with limit:
                 if declared is not None and declared > limits.LARGE_BYTES:
                     await body.take_place()
-                await body.fill(receive)
+                await body.fill(receive, most)
         except TimeoutError:
             body.release()
             raise (_stopping() if self._draining else BodyTooSlow()) from None
@@ -114,7 +115,7 @@ class Body:
         self._bodies = bodies
         self._has_place = False
 
-    async def fill(self, receive: Receive) -> None:
+    async def fill(self, receive: Receive, most: int) -> None:
         parts, size, more = [], 0, True
         while more:
             if size > limits.LARGE_BYTES and not self._has_place:
@@ -124,8 +125,8 @@ class Body:
                 raise ClientGone
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > BODY_LIMIT_BYTES:
-                raise BodyTooLarge
+            if size > most:
+                raise BodyTooLarge(most)
             more = message.get("more_body", False)
         self.data = parts[0] if len(parts) == 1 else b"".join(parts)
 

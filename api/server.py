@@ -86,7 +86,7 @@ def _configuration(door: Door) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         backlog=LISTEN_BACKLOG,
-        timeout_keep_alive=int(limits.IDLE_SECONDS),
+        timeout_keep_alive=int(limits.IDLE_SECONDS) + 5,  # ours comes first, and sees more
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
 

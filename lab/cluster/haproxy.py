@@ -66,7 +66,10 @@ def configuration(port: int, groups: Sequence[Sequence[int]]) -> str:
         for shard, ports in enumerate(groups)
     )
     template = Template(TEMPLATE.read_text())
-    return template.substitute(port=port, shards=len(groups), backends=backends + "\n")
+    shards = len(groups)
+    return template.substitute(
+        port=port, shards=shards, if_sharded="" if shards > 1 else "# ", backends=backends + "\n"
+    )
 
 
 def _server(number: int, port: int) -> str:
