@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from benchmarks.alarms import drains, lateness
+from benchmarks.bad_clients import bad_clients
 from benchmarks.figures import Figure, print_table
 from benchmarks.limits import limits
 from benchmarks.load import MissingTool, generator
@@ -44,15 +45,18 @@ class Scale:
     objects: tuple[int, int] = (5_000, 500)
     schedules: tuple[tuple[int, ...], int, int] = ((1_000, 100_000), 1_000, 60)
     nodes: tuple[int, ...] = (3,)  # on PostgreSQL, besides one and two
+    bad_clients: tuple[int, float] = (1_000, 5.0)
 
 
 SCALES = {
     "smoke": Scale(
         1, 1, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10), ((30,), 20, 1), (),
+        (20, 0.2),
     ),
     "quick": Scale(
         1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), (10_000, 100_000), 50_000,
         (1_000, 200), ((1_000, 10_000), 500, 5), (),
+        (1_000, 1.0),
     ),
     "usual": Scale(
         3, 5, 100_000, (20_000, 200_000), 30, 20, (500, 10_000),
@@ -110,6 +114,7 @@ def groups(
         "objects": lambda: objects(scale.rounds, scale.seconds, *scale.objects),
         "schedules": lambda: schedules(*scale.schedules),
         "replay": lambda: replay_tools(scale.log_holds),
+        "bad clients": lambda: bad_clients(*scale.bad_clients),
         "limits": lambda: limits(creates()),
         "postgres": lambda: postgres(
             database, scale.rounds, scale.seconds, scale.drains[0], scale.late_over, scale.nodes

@@ -69,6 +69,8 @@ class ClaimDueAlarms(Work):
     parked in the end like any other. Rows that another process is claiming are passed over.
     """
 
+    keeps_house = True
+
     on_tables = True
     appends = False
 
@@ -105,6 +107,8 @@ class SettleAlarms(Work):
     Returns one Attempt per claim, in order. One that fails fails alone.
     """
 
+    keeps_house = True
+
     def __init__(self, claims: list[Claim]) -> None:
         self.claims = claims
         self.aggregate_ids = [claim.id for claim in claims]
@@ -135,6 +139,8 @@ class ReleaseAlarms(Work):
     that is not the handler's fault, so it uses up no attempt.
     """
 
+    keeps_house = True
+
     def __init__(self, claims: list[Claim], after_ms: int = 0) -> None:
         self.claims = claims
         self._after_ms = after_ms
@@ -159,6 +165,8 @@ class FailAlarm(Work):
 
 class FailAlarms(Work):
     """The same for many. Returns an Attempt for each."""
+
+    keeps_house = True
 
     def __init__(self, failures: Sequence[tuple[Claim, Exception]]) -> None:
         self._failures = failures

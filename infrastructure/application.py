@@ -7,7 +7,6 @@ It is an `eventsourcing` application too: `repository`, `events` and
 """
 
 import logging
-import threading
 from typing import Any
 
 from eventsourcing.application import Application
@@ -23,7 +22,6 @@ from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.alarm_log import AlarmLog
 from infrastructure.clock import Clock
 from infrastructure.commands import ExpireReservation, HoldReservation, Reproject
-from infrastructure.errors import Overloaded
 from infrastructure.event_mapper import EventMapper
 from infrastructure.projections import AlarmScope
 from infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
@@ -34,9 +32,6 @@ from infrastructure.unit_of_work import Work
 from infrastructure.writer import Writer
 
 SWEEP_LIMIT = 500  # strays repaired in one transaction
-IN_FLIGHT_LIMIT = 40  # callers that may wait for the writer at once
-GATE_SECONDS = 0.25  # how long one more caller waits to become one of them
-STUCK_SECONDS = 0.1  # a transaction that takes longer is waiting for somebody else
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +61,6 @@ class ReservationApplication(Application[str]):
         )
         self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_handler, self._backlog)
         self._watch = self._store.watch(self.alarm_clock.notice)
-        self._gate = threading.BoundedSemaphore(IN_FLIGHT_LIMIT)
         super().__init__()
 
     def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
@@ -153,13 +147,5 @@ class ReservationApplication(Application[str]):
         return self._lookout.readiness()
 
     def _execute(self, work: Work) -> Any:
-        """Runs it on the writer. Raises Overloaded if too many wait for that already."""
         self._store.refuse_after_fork()
-        # Where the writer is stuck there is no use in waiting, and no thread to spare for it.
-        patience = 0 if self.writer.seconds_waiting > STUCK_SECONDS else GATE_SECONDS
-        if not self._gate.acquire(timeout=patience):
-            raise Overloaded(f"{IN_FLIGHT_LIMIT} commands are waiting for the database")
-        try:
-            return self.writer.execute(work)
-        finally:
-            self._gate.release()
+        return self.writer.execute(work)

@@ -31,11 +31,13 @@ class Work:
     the tables themselves has `on_tables` true: it runs once everything decided in the
     batch is written, and what it raises fails the transaction. Work that never touches the
     log, nor a row that other work may wait for, has `appends` false: it need not wait for
-    the processes that do.
+    the processes that do. What the service itself needs in order to do its job has
+    `keeps_house` true: there is room for it however many callers wait.
     """
 
     on_tables = False
     appends = True
+    keeps_house = False
 
     aggregate_ids: Sequence[str] = ()
     """What it will ask the unit of work for, fetched for the whole batch in one query."""

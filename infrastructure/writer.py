@@ -32,7 +32,8 @@ from infrastructure.errors import (
 from infrastructure.event_mapper import EventMapper
 from infrastructure.unit_of_work import Session, UnitOfWork, Work
 
-QUEUE_LIMIT = 2_000  # commands waiting, beyond which callers are told to come back
+CALLERS_LIMIT = 1_000  # commands waiting, beyond which callers are told to come back
+QUEUE_LIMIT = 2_000  # beyond which even the service's own are: claims, settlements, leases
 BATCH_LIMIT = 1_000  # commands in one transaction
 WAIT_LIMIT_SECONDS = 10.0  # how long a caller waits for its command to be taken up
 OUTCOME_LIMIT_SECONDS = 4.0  # and how much longer for what becomes of it then
@@ -128,8 +129,9 @@ class Writer:
             raise ForkedProcess("this process was forked after the writer was started")
         if not self._accepting:
             raise StoreStopped("the service is shutting down")
-        if self._queue.qsize() >= QUEUE_LIMIT:
-            raise Overloaded(f"{QUEUE_LIMIT} commands are waiting")
+        limit = QUEUE_LIMIT if ticket.work.keeps_house else CALLERS_LIMIT
+        if self._queue.qsize() >= limit:
+            raise Overloaded(f"{limit} commands are waiting for the database")
         self._queue.put(ticket)
         if self._ended:  # between the check above and the put
             self._refuse_the_rest()

@@ -17,6 +17,7 @@ from domain.errors import InvalidTtl
 from domain.events import Held
 from domain.reservation import Reservation
 from infrastructure import writer as writer_module
+from infrastructure.alarm_commands import ClaimDueAlarms
 from infrastructure.application import ReservationApplication
 from infrastructure.commands import ExpireReservation, HoldReservation
 from infrastructure.errors import (
@@ -345,7 +346,7 @@ def test_stop_may_be_called_twice_and_before_any_start(bench: Bench) -> None:
 
 
 def test_a_full_queue_says_so_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "QUEUE_LIMIT", 2)
+    monkeypatch.setattr(writer_module, "CALLERS_LIMIT", 2)
     busy = Busy()
     bench.hand_in(busy)
     assert busy.has_begun.wait(PATIENCE_SECONDS)
@@ -354,6 +355,25 @@ def test_a_full_queue_says_so_at_once(bench: Bench, monkeypatch: pytest.MonkeyPa
         bench.writer.execute(hold("seat-3"))
     busy.may_end.set()
     assert len(results(futures)) == 2
+
+
+def test_where_callers_are_refused_the_services_own_work_still_finds_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "CALLERS_LIMIT", 1)
+    monkeypatch.setattr(writer_module, "QUEUE_LIMIT", 2)
+    busy = Busy()
+    bench.hand_in(busy)
+    assert busy.has_begun.wait(PATIENCE_SECONDS)
+    held = bench.hand_in(hold("seat-1"))
+    claimed = bench.hand_in(ClaimDueAlarms(10, 5_000))
+    with pytest.raises(Overloaded):
+        bench.writer.execute(hold("seat-2"))
+    with pytest.raises(Overloaded):
+        bench.writer.execute(ClaimDueAlarms(10, 5_000))
+    busy.may_end.set()
+    assert [held.result(PATIENCE_SECONDS).version] == [2]
+    assert claimed.result(PATIENCE_SECONDS).claims == []
 
 
 def test_a_command_that_is_not_taken_up_in_time_never_happens(
