@@ -15,7 +15,19 @@ MAX_RETRIES = 6
 MAX_ATTEMPTS = 1 + MAX_RETRIES
 JITTER = 0.25
 
+# A number from here on and below is, as seconds, a time from 1973 to 5138; as milliseconds, one
+# from the first three years after 1970, which nobody means.
+SECONDS_FROM, SECONDS_BELOW = 10**8, 10**11
+
 Outcome = Literal["ok", "rejected", "retry", "parked", "superseded"]
+
+
+def looks_like_seconds(at_ms: float) -> bool:
+    """Whether somebody who gave this for milliseconds has most likely given seconds.
+
+    Small numbers do not: 1 is a common way to say "long ago, so now".
+    """
+    return SECONDS_FROM <= at_ms < SECONDS_BELOW
 
 
 def retry_delay_ms(attempts: int) -> int:

@@ -1,5 +1,6 @@
 """When a scheduled event runs next: once, or again and again without drift."""
 
+from domain.alarm import looks_like_seconds
 from domain.errors import InvalidSchedule
 
 MIN_REPEAT_MS = 100
@@ -15,6 +16,11 @@ def check_event(event_id: object, run_at: object, repeat_ms: object) -> None:
         raise InvalidSchedule(
             f"runAt is a whole number of Unix milliseconds from 1 to {MAX_RUN_AT_MS}, "
             f"not {run_at!r}"
+        )
+    if looks_like_seconds(run_at):
+        raise InvalidSchedule(
+            f"runAt is in milliseconds, and {run_at} is what a time in seconds looks like: "
+            f"{run_at}000 would be its milliseconds"
         )
     if repeat_ms is not None and (
         type(repeat_ms) is not int or not MIN_REPEAT_MS <= repeat_ms <= MAX_REPEAT_MS

@@ -6,9 +6,12 @@ Cloudflare's API, and the same in snake_case.
 """
 
 import inspect
+import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from domain.alarm import looks_like_seconds
 from infrastructure.objects import values
 from infrastructure.objects.alarm_time import alarm_time_ms
 from infrastructure.objects.transaction import Data, Running, Transaction, current
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from infrastructure.objects.live_object import LiveObject
 
 MAX_BATCH_KEYS = 128  # of one get, put or delete of several
+
+logger = logging.getLogger(__name__)
 
 
 class Done:
@@ -118,7 +123,10 @@ class Storage:
     def setAlarm(self, time: Any) -> Done:
         """Sets the one alarm there is, replacing any earlier one (see `alarm_time.py`)."""
         self._live.refuse_without_handler()
-        self._data().set_alarm(alarm_time_ms(time, self._live.now_ms()))
+        data, at_ms = self._data(), alarm_time_ms(time, self._live.now_ms())
+        if not isinstance(time, datetime) and looks_like_seconds(time):
+            logger.warning("%s set its alarm to %s ms: were seconds meant?", self._live.id, time)
+        data.set_alarm(at_ms)
         return Done()
 
     def deleteAlarm(self) -> Done:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from domain.reservation import ID_PREFIX, Reservation
+from infrastructure.instants import ms_of_seconds
 from infrastructure.projections import AlarmRow, AlarmScope
 from infrastructure.sql.alarm_scope import in_scope
 
@@ -139,7 +140,7 @@ class Queries:
             " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL),"
             " (SELECT min(next_run_time) FROM alarms)"
         )
-        return Overview(held, parked, None if soonest is None else round(soonest * 1000))
+        return Overview(held, parked, None if soonest is None else ms_of_seconds(soonest))
 
     def backlog(self, now_ms: int) -> tuple[int, int]:
         """(how long the oldest due alarm has waited in ms, how many are parked)."""
@@ -148,7 +149,7 @@ class Queries:
             " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL)",
             (now_ms / 1000,),
         )
-        return (0 if oldest is None else now_ms - round(oldest * 1000)), parked
+        return (0 if oldest is None else now_ms - ms_of_seconds(oldest)), parked
 
     def next_look(self, scope: AlarmScope, now_ms: int) -> float | None:
         """The earliest `next_run_time` of the alarms in a scope, in Unix seconds."""
