@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from domain.alarm import looks_like_seconds
+from domain.prefixes import prefix_range
 from infrastructure.objects import values
 from infrastructure.objects.alarm_time import alarm_time_ms
 from infrastructure.objects.transaction import Data, Running, Transaction, current
@@ -97,9 +98,9 @@ class Storage:
             if not isinstance(text, str | None):
                 raise TypeError(f"{name} is text, not {text!r}")
         if prefix:
-            start = prefix if start is None else max(start, prefix)
-            last = prefix + "\U0010ffff"
-            end = last if end is None else min(end, last)
+            lower, upper = prefix_range(prefix)
+            start = lower if start is None else max(start, lower)
+            end = min((bound for bound in (end, upper) if bound is not None), default=None)
         data = self._data()
         found: dict[str, Any] = {}
         for key in data.keys(start, end, reverse):

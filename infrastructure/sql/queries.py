@@ -8,6 +8,7 @@ from domain.reservation import ID_PREFIX, Reservation
 from infrastructure.instants import ms_of_seconds
 from infrastructure.projections import AlarmRow, AlarmScope
 from infrastructure.sql.alarm_scope import in_scope
+from infrastructure.sql.prefixes import begins_with
 
 _RESERVATION = """
 SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
@@ -74,8 +75,9 @@ class Queries:
         """Up to `limit` reservations, by name, those after the name `after`."""
         wheres, values = ["name > ?"], [after]
         if prefix:
-            wheres.append("name >= ? AND name < ?")
-            values += [prefix, prefix + "\U0010ffff"]
+            begins, bounds = begins_with("name", prefix)
+            wheres.append(begins)
+            values += bounds
         if status is not None:
             wheres.append("status = ?")
             values.append(status)
@@ -221,12 +223,8 @@ class Queries:
 
     def has_objects(self, prefix: str) -> bool:
         """Whether there is an object whose id begins so."""
-        return bool(
-            self._one(
-                "SELECT EXISTS (SELECT 1 FROM objects WHERE id >= ? AND id < ?)",
-                (prefix, prefix + "\U0010ffff"),
-            )[0]
-        )
+        begins, bounds = begins_with("id", prefix)
+        return bool(self._one(f"SELECT EXISTS (SELECT 1 FROM objects WHERE {begins})", bounds)[0])
 
     def wanted_objects(self, owner: str) -> list[str]:
         """Objects of this owner that another process has asked for."""
