@@ -43,12 +43,22 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How one attempt ended. `error` is None unless it is to be retried or parked."""
+    """How one attempt ended, at `at_ms`. `error` is None unless it is to be retried or parked.
+
+    `began_at_ms` is None where it took no time of its own: it was decided at that instant.
+    """
 
     claim: Claim
     outcome: Outcome
     at_ms: int
     error: Exception | None = None
+    began_at_ms: int | None = None
+
+    @property
+    def lateness_ms(self) -> int:
+        """How late it began."""
+        began_at_ms = self.at_ms if self.began_at_ms is None else self.began_at_ms
+        return began_at_ms - self.claim.state.scheduled_time
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -124,7 +125,7 @@ class ObjectAlarmRunner:
         if self._host.should_yield(claim.id):
             await self._release([claim], YIELD_MS)  # to whoever has the object by then
             return
-        identity = parse_object_id(claim.id)
+        identity, began_at_ms = parse_object_id(claim.id), self._host.now_ms()
         try:
             attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))
         except StoreError as error:
@@ -134,6 +135,7 @@ class ObjectAlarmRunner:
         except Exception as error:  # the class's constructor raised it
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
             attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
+            attempt = replace(attempt, began_at_ms=began_at_ms)
         if attempt is not None:
             await self._host.loop.run_in_executor(self._reports, self._handler.report, [attempt])
 
@@ -142,17 +144,19 @@ class ObjectAlarmRunner:
             await live.ready()
             if not live.begin_alarm(claim):
                 return None  # it was set anew, or deleted, since it was claimed
+            began_at_ms = self._host.now_ms()
             try:
                 await self._handle(live, claim)
             except asyncio.CancelledError:
                 live.end_alarm(well=False)
                 raise
             except Exception as error:
-                return await self._failed(live, claim, error)
+                attempt = await self._failed(live, claim, error)
+                return replace(attempt, began_at_ms=began_at_ms)
             live.end_alarm(well=True)
             live.refuse_if_dropped()
             await live.durable()
-            return Attempt(claim, "ok", self._host.now_ms())
+            return Attempt(claim, "ok", self._host.now_ms(), began_at_ms=began_at_ms)
 
     async def _handle(self, live: LiveObject, claim: Claim) -> None:
         method = getattr(live.instance, "alarm", None)
