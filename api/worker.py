@@ -31,8 +31,9 @@ from infrastructure.objects.durable_object import DurableObject
 from infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
 from infrastructure.objects.event_schedule import EventSchedule
 from infrastructure.objects.host import ObjectHost
-from infrastructure.objects.live_object import called
 from infrastructure.objects.messages import Request, Response
+from infrastructure.objects.running_code import Guarded, run_as
+from infrastructure.objects.tasks import called
 from infrastructure.settings import BODY_LIMIT_BYTES
 
 FRONT_DOOR = "Default"
@@ -184,8 +185,8 @@ class WorkerApp:
         try:
             if not self._host.accepting:
                 raise StoreStopped("the service is shutting down")
-            front = self._front_door(FrontContext(), self._env)
-            answer = await called(front.fetch, (_request(scope, body),), {})
+            run_as(self)
+            answer = await Guarded(self._fetch(_request(scope, body)))
         except ReservationExpiryError as error:
             return _problem(error)
         except Exception:  # people's code: whatever it raises is its own, and is 500
@@ -202,6 +203,15 @@ class WorkerApp:
             logger.exception("a header of the response cannot be sent")
             return Response("Internal Server Error\n", 500)
         return answer
+
+    def began(self, task: asyncio.Future[Any]) -> None:
+        """A task that the front door's code made. Nobody else may hold it."""
+        _background.add(task)
+        task.add_done_callback(_background.discard)
+
+    async def _fetch(self, request: Request) -> Any:
+        front = self._front_door(FrontContext(), self._env)
+        return await called(front.fetch, (request,), {})
 
 
 class ClientGone(Exception):

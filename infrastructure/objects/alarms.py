@@ -19,8 +19,10 @@ from infrastructure.alarm_commands import Attempt, Claim, FailAlarm, ReleaseAlar
 from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.errors import StoreError, StoreStopped
 from infrastructure.objects.durable_object import AlarmInfo
-from infrastructure.objects.live_object import HandlerTimeout, LiveObject
+from infrastructure.objects.live_object import LiveObject
 from infrastructure.objects.object_commands import SlowDownAlarm
+from infrastructure.objects.running_code import exits_as_failures
+from infrastructure.objects.tasks import HandlerTimeout
 
 if TYPE_CHECKING:
     from infrastructure.objects.host import ObjectHost
@@ -141,7 +143,7 @@ class ObjectAlarmRunner:
 
     async def _in_turn(self, live: LiveObject, claim: Claim) -> Attempt | None:
         async with live.alarm_turn:
-            await live.ready()
+            await live.tasks.ready()
             if not live.begin_alarm(claim):
                 return None  # it was set anew, or deleted, since it was claimed
             began_at_ms = self._host.now_ms()
@@ -159,7 +161,8 @@ class ObjectAlarmRunner:
             return Attempt(claim, "ok", self._host.now_ms(), began_at_ms=began_at_ms)
 
     async def _handle(self, live: LiveObject, claim: Claim) -> None:
-        method = getattr(live.instance, "alarm", None)
+        with exits_as_failures():
+            method = getattr(live.instance, "alarm", None)
         if not callable(method):
             raise NoHandler(f"{live.identity.class_name} has no alarm()")
         info = AlarmInfo(claim.state.scheduled_time, claim.retry_count)

@@ -43,14 +43,14 @@ class Context:
 
     def waitUntil(self, work: Awaitable[Any]) -> None:
         """Runs `work` beside the handler. What it raises is logged and fails nothing."""
-        self._live.run_beside(work)
+        self._live.tasks.beside(work)
 
     def blockConcurrencyWhile(self, work: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
         """Runs `work` while no other call of this object begins. Returns what it returns.
 
         If it raises, the object is dropped from memory and made anew.
         """
-        return self._live.run_alone(work)
+        return self._live.tasks.alone(work)
 
     wait_until = waitUntil
     block_concurrency_while = blockConcurrencyWhile

@@ -22,6 +22,8 @@ from domain.schedule import check_event, next_run
 from infrastructure.objects import values
 from infrastructure.objects.cron import next_by_cron, next_run_by_cron
 from infrastructure.objects.durable_object import DurableObject
+from infrastructure.objects.running_code import Guarded
+from infrastructure.objects.tasks import called
 
 MAX_RUNNING = 100  # events of one object under way at once
 # A pass that is older begins nothing more once the runs it had by then have ended. With the
@@ -214,7 +216,7 @@ class EventSchedule(DurableObject):
     async def _run(self, event: Event) -> None:
         try:
             async with asyncio.timeout(RUN_SECONDS):
-                await self.processEvent(dict(event))
+                await Guarded(called(self.processEvent, (dict(event),), {}))
             await self._succeeded(event["id"], event["revision"], event["runAt"])
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():

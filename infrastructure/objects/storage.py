@@ -15,7 +15,7 @@ from domain.alarm import looks_like_seconds
 from domain.prefixes import prefix_range
 from infrastructure.objects import values
 from infrastructure.objects.alarm_time import alarm_time_ms
-from infrastructure.objects.transaction import Data, Running, Transaction, current
+from infrastructure.objects.transaction import Data, Running, current
 
 if TYPE_CHECKING:
     from infrastructure.objects.live_object import LiveObject
@@ -139,14 +139,14 @@ class Storage:
         """Runs `closure`, given this storage if it takes an argument: all that it writes is
         kept, or nothing if it raises. Returns what it returns.
 
-        A closure that awaits something other than storage must be awaited. One that another
-        handler overtakes meanwhile writes over what that one wrote to the same keys.
+        Transactions of an object run one after the other: this one begins when those that
+        were asked for before have ended, at once if there are none. So it must be awaited
+        by whoever needs its result, or its effect. Raises TransactionTimeout if it takes
+        longer than TRANSACTION_SECONDS, and RuntimeError within another one. What another
+        handler puts without a transaction is not held up, and may be written over.
         """
-        outer = self._data()
-        if isinstance(outer, Transaction):
-            raise RuntimeError("a transaction is running already: transactions do not nest")
-        call = (lambda: closure(self)) if _takes_argument(closure) else closure
-        return Running(Transaction(self._live), call)
+        self._live.refuse_if_dropped()
+        return Running(self._live, (lambda: closure(self)) if _takes_argument(closure) else closure)
 
     def sync(self) -> Any:
         """Awaited, waits until all that was written before is on disk."""

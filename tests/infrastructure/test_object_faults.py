@@ -12,8 +12,8 @@ from infrastructure.alarm_commands import RedriveAlarm
 from infrastructure.errors import ObjectDropped
 from infrastructure.event_mapper import EventMapper
 from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.live_object import BlockFailed, HandlerCancelled
 from infrastructure.objects.messages import Request, Response
+from infrastructure.objects.tasks import BlockFailed, HandlerCancelled
 from infrastructure.store import open_store
 from infrastructure.unit_of_work import Work
 from infrastructure.verify import verify
@@ -383,14 +383,14 @@ def test_an_alarm_of_an_object_that_another_process_wants_is_left_to_that(
 ) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START)
-        world.host._wanted = frozenset({"object/Thing/foo"})
+        world.host._wanted = {"object/Thing/foo": 0.0}
         await world.look()
         await world.settled()
         assert world.attempts == []
         database = open_store(address)  # given back for a while, which is no difference
         assert verify(database, EventMapper()).differences == []
         database.close()
-        world.host._wanted = frozenset()
+        world.host._wanted = {}
         await world.advance(100)
         assert [(a.outcome, a.claim.retry_count) for a in world.attempts] == [("ok", 0)]
 
