@@ -19,6 +19,11 @@ JITTER = 0.25
 # from the first three years after 1970, which nobody means.
 SECONDS_FROM, SECONDS_BELOW = 10**8, 10**11
 
+# Of those that were under way together when their process ended, so many times fewer are
+# begun together again: the one that ends it is found in few deaths, and the others, which
+# may be hundreds and slow, need not go one by one for it.
+COMPANY_SHARE = 16
+
 Outcome = Literal["ok", "rejected", "retry", "parked", "superseded"]
 
 
@@ -45,6 +50,13 @@ def next_attempt_at_ms(attempts: int, failed_at_ms: int, random: float) -> int |
         return None
     delay_ms = retry_delay_ms(attempts)
     return failed_at_ms + delay_ms + int(delay_ms * JITTER * random)
+
+
+def company_after(together: int) -> int:
+    """How many of `together` that were under way when their process ended may be begun at
+    once the next time. One of them may have ended it; when one is alone, it is known.
+    """
+    return max(together // COMPANY_SHARE, 1)
 
 
 def not_before_ms(superseded: int, failed_at_ms: int) -> int:

@@ -5,6 +5,7 @@ This is the work; when it is done, and in which thread, is `alarm_clock.py`'s bu
 
 import logging
 from collections import Counter, deque
+from collections.abc import Sequence
 from statistics import median
 from typing import Protocol
 
@@ -14,10 +15,12 @@ from infrastructure.alarm_commands import (
     Attempt,
     Claim,
     ClaimDueAlarms,
+    Claimed,
     FailAlarm,
     ReleaseAlarms,
     SettleAlarms,
 )
+from infrastructure.alarm_company import Crowd
 from infrastructure.alarm_log import AlarmLog
 from infrastructure.errors import StoreError, VersionConflict
 from infrastructure.projections import AlarmScope
@@ -38,6 +41,14 @@ class ObjectAlarms(Protocol):
 
     def prefixes(self) -> tuple[str, ...]:
         """What the ids of alarms begin with that it can take on now."""
+        ...
+
+    def crowd(self) -> tuple[Crowd, Sequence[Claim]]:
+        """What is under way of them."""
+        ...
+
+    def expect(self, claimed: Claimed) -> None:
+        """Hears what was claimed, before it is given them."""
         ...
 
     def take(self, claims: list[Claim]) -> None:
@@ -84,7 +95,11 @@ class AlarmHandler:
         """
         unreleased, self._unreleased = self._unreleased, []
         self.release(unreleased)
-        claimed = self._writer.execute(ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope))
+        crowd, under_way = (Crowd(), ()) if self.objects is None else self.objects.crowd()
+        claim = ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope, crowd, under_way)
+        claimed = self._writer.execute(claim)
+        if self.objects is not None:
+            self.objects.expect(claimed)
         self.counts["lapsed"] += claimed.lapsed
         self.counts["parked"] += len(claimed.parked)
         if claimed.parked and self.objects is not None:

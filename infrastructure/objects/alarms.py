@@ -7,7 +7,7 @@ host's event loop, each with its claim renewed until it has ended.
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from domain.durable_object import OBJECT_PREFIX, parse_object_id
-from infrastructure.alarm_commands import Attempt, Claim, FailAlarm, ReleaseAlarms
+from infrastructure.alarm_commands import Attempt, Claim, Claimed, FailAlarm, ReleaseAlarms
+from infrastructure.alarm_company import Crowd
 from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.errors import StoreError, StoreStopped
+from infrastructure.objects.alarm_crowd import AlarmCrowd
 from infrastructure.objects.durable_object import AlarmInfo
 from infrastructure.objects.live_object import LiveObject
 from infrastructure.objects.object_commands import SlowDownAlarm
@@ -48,6 +50,7 @@ class ObjectAlarmRunner:
         self._limit_seconds = limit_seconds
         self._running: dict[asyncio.Task[None], Claim] = {}
         self._renewed: dict[str, Claim] = {}
+        self._crowd = AlarmCrowd()
         self._giving_back: asyncio.Task[None] | None = None
         self._reports = ThreadPoolExecutor(1, "alarm-report")
 
@@ -61,9 +64,21 @@ class ObjectAlarmRunner:
 
     def prefixes(self) -> tuple[str, ...]:
         """What the ids of alarms begin with that are run here."""
-        if self.running >= MAX_RUNNING or not self._host.accepting:
+        if self.running >= MAX_RUNNING or not self._host.accepting or not self._crowd.is_open:
             return ()
         return tuple(f"{OBJECT_PREFIX}{name}/" for name in self._host.classes)
+
+    def crowd(self) -> tuple[Crowd, Sequence[Claim]]:
+        return self._crowd.look()
+
+    def expect(self, claimed: Claimed) -> None:
+        self._crowd.expect(claimed)
+        if claimed.joined:
+            self._host.loop.call_soon_threadsafe(self._note, claimed.joined)
+
+    def _note(self, claims: list[Claim]) -> None:
+        """Their rows say something else than when they were begun."""
+        self._renewed |= {claim.id: claim for claim in claims if self._runs(claim)}
 
     def claims(self) -> list[Claim]:
         return [self._newest(claim) for claim in self._running.values()]
@@ -85,17 +100,19 @@ class ObjectAlarmRunner:
             self._giving_back = self._host.loop.create_task(self._release(claims, after_ms=0))
             return
         for claim in claims:
-            if self._is_running(claim):
+            # One that runs here already was claimed once more because a handler that held up
+            # the loop kept its lease from being renewed.
+            if claim.cut_off and self._runs(claim):
                 self._renewed[claim.id] = claim
                 continue
             task = self._host.loop.create_task(self._run(claim))
             self._running[task] = claim
+            self._crowd.began(task, claim)
             task.add_done_callback(self._ended)
 
-    def _is_running(self, claim: Claim) -> bool:
-        """Whether it is an alarm that runs here, claimed once more because a handler that
-        held up the loop kept its lease from being renewed."""
-        return claim.state.attempts > 1 and any(
+    def _runs(self, claim: Claim) -> bool:
+        """Whether it is an alarm that runs here."""
+        return any(
             running.id == claim.id and running.state.scheduled_time == claim.state.scheduled_time
             for running in self._running.values()
         )
@@ -109,7 +126,10 @@ class ObjectAlarmRunner:
         return Claim(claim.id, state, newer.job_state)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._renewed.pop(self._running.pop(task).id, None)
+        claim = self._running.pop(task)
+        self._renewed.pop(claim.id, None)
+        if self._crowd.ended(task):
+            self._host.notice(0)
         if not task.cancelled() and task.exception() is not None:
             logger.error("an alarm could not be run", exc_info=task.exception())
 
