@@ -28,6 +28,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.NotDue: HTTPStatus.CONFLICT,
     domain.InvalidObjectName: HTTPStatus.BAD_REQUEST,
     domain.InvalidSchedule: HTTPStatus.BAD_REQUEST,
+    domain.PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,
     store.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
     store.StoreBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     store.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -23,7 +23,11 @@ from infrastructure.errors import ObjectElsewhere, Overloaded, StoreStopped
 from infrastructure.objects.alarms import HANDLER_LIMIT_SECONDS, ObjectAlarmRunner
 from infrastructure.objects.live_object import LiveObject
 from infrastructure.objects.object_commands import Acquired, AcquireObject, ReleaseObjects
-from infrastructure.objects.object_projections import decode_snapshot
+from infrastructure.objects.object_projections import (
+    ROW_BYTES,
+    SnapshotCadence,
+    decode_snapshot,
+)
 from infrastructure.objects.ownership import Ownership
 from infrastructure.objects.running_code import exits_as_failures, unwatch_tasks, watch_tasks
 from infrastructure.objects.stub import Namespace
@@ -165,6 +169,9 @@ class ObjectHost:
     def should_yield(self, object_id: str) -> bool:
         return not self.accepting or object_id in self._wanted
 
+    def count(self, what: str) -> None:
+        self._application.alarm_handler.counts[what] += 1
+
     def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None:
         """Hands it to the writer; `on_done` is called on the loop."""
         self._application.writer.submit(work, partial(self._back_on_the_loop, on_done))
@@ -271,7 +278,9 @@ class ObjectHost:
         for row in acquired.events:
             stored.apply(self._application.mapper.decode(key, *row))
         parked = acquired.alarm is not None and acquired.alarm[1] is None
-        return LiveObject(identity, stored, snapshot_version, parked, self)
+        since = sum(ROW_BYTES + len(state) for _, _, state in acquired.events)
+        cadence = SnapshotCadence(snapshot_version, since)
+        return LiveObject(identity, stored, cadence, parked, self)
 
     async def _make_room(self) -> None:
         """Drops the longest unused objects; if none is idle, those that only linger."""

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 from domain.durable_object import ObjectEvent, ObjectId, StoredObject
 from infrastructure.alarm_commands import Claim
 from infrastructure.errors import ObjectDropped
-from infrastructure.objects.changes import Changes
+from infrastructure.objects.changes import Changes, Fact
 from infrastructure.objects.durable_object import Context, DurableObject
 from infrastructure.objects.object_commands import WriteObject
-from infrastructure.objects.object_projections import encode_snapshot, is_snapshot_due
+from infrastructure.objects.object_projections import SnapshotCadence, encode_snapshot
 from infrastructure.objects.running_code import exits_as_failures
 from infrastructure.objects.storage import Storage
 from infrastructure.objects.tasks import BlockFailed, HandlerTimeout, ObjectTasks
@@ -37,6 +37,7 @@ class Owner(Protocol):
 
     def now_ms(self) -> int: ...
     def should_yield(self, object_id: str) -> bool: ...
+    def count(self, what: str) -> None: ...
     def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None: ...
     def notice(self, at_ms: int) -> None: ...
     def forget(self, live: "LiveObject") -> None: ...
@@ -49,7 +50,7 @@ class LiveObject:
         self,
         identity: ObjectId,
         stored: StoredObject,
-        snapshot_version: int,
+        cadence: SnapshotCadence,
         parked: bool,
         owner: Owner,
     ) -> None:
@@ -70,7 +71,7 @@ class LiveObject:
         self._flush_planned = False
         self._flushed_alarm = stored.alarm_at_ms
         self._version = self._committed = stored.version
-        self._snapshot_version = snapshot_version
+        self._cadence = cadence
         self._outbox: list[ObjectEvent] = []
         self._sending = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -151,6 +152,11 @@ class LiveObject:
         self._changes.clear()
         self._set_alarm(None)
 
+    def record(self, fact: Fact) -> None:
+        """Has an event in the log, with whatever else is written now."""
+        self._changes.facts.append(fact)
+        self._plan_flush()
+
     def get_alarm(self) -> int | None:
         if self._parked or (self._running is not None and not self._touched):
             return None
@@ -168,6 +174,12 @@ class LiveObject:
 
     def now_ms(self) -> int:
         return self._owner.now_ms()
+
+    def cut_off(self) -> int:
+        return 0 if self._running is None else self._running.cut_off
+
+    def count(self, what: str) -> None:
+        self._owner.count(what)
 
     def should_yield(self) -> bool:
         return self._owner.should_yield(self.id)
@@ -240,10 +252,10 @@ class LiveObject:
         events, self._outbox = self._outbox, []
         version = events[-1].originator_version
         snapshot = None
-        since = version - self._snapshot_version
-        if not self._changes and is_snapshot_due(since, len(self.stored.storage)):
+        self._cadence.wrote(events)
+        if not self._changes and self._cadence.is_due(version, self.stored.storage):
             snapshot = (self.id, version, encode_snapshot(self.stored))
-            self._snapshot_version = version
+            self._cadence.was_taken(version)
         self._sending = True
         work = WriteObject(self.id, self._owner.token, self._committed, events, snapshot)
         try:

@@ -47,8 +47,10 @@ def test_an_event_is_put_replaced_shown_and_cancelled(
         "payload": {"to": "me"},
         "runs": 0,
         "missed": 0,
+        "gaveUp": 0,
         "attempts": 0,
         "parked": False,
+        "nextProblem": None,
         "revision": 1,
     }
     shown = client.get(EVENT)
