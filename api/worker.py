@@ -6,6 +6,7 @@ Each process has one event loop, the server's own, on which the objects run too.
 
 import asyncio
 import importlib.util
+import inspect
 import logging
 import re
 import sys
@@ -32,8 +33,7 @@ from infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
 from infrastructure.objects.event_schedule import EventSchedule
 from infrastructure.objects.host import ObjectHost
 from infrastructure.objects.messages import Request, Response
-from infrastructure.objects.running_code import Guarded, run_as
-from infrastructure.objects.tasks import called
+from infrastructure.objects.running_code import called, run_as
 from infrastructure.settings import BODY_LIMIT_BYTES
 
 FRONT_DOOR = "Default"
@@ -186,7 +186,7 @@ class WorkerApp:
             if not self._host.accepting:
                 raise StoreStopped("the service is shutting down")
             run_as(self)
-            answer = await Guarded(self._fetch(_request(scope, body)))
+            answer = await called(self._fetch, (_request(scope, body),), {})
         except ReservationExpiryError as error:
             return _problem(error)
         except Exception:  # people's code: whatever it raises is its own, and is 500
@@ -211,7 +211,8 @@ class WorkerApp:
 
     async def _fetch(self, request: Request) -> Any:
         front = self._front_door(FrontContext(), self._env)
-        return await called(front.fetch, (request,), {})
+        answer = front.fetch(request)
+        return await answer if inspect.isawaitable(answer) else answer
 
 
 class ClientGone(Exception):

@@ -5,15 +5,14 @@ long something has taken, or has been true, is told by a clock that nobody sets.
 """
 
 import time
+from functools import partial
 from typing import Protocol
 
 # What time.monotonic() reads stands still while the machine is suspended; this does not.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-
-def elapsed_seconds() -> float:
-    """Seconds since some moment, time that the machine slept included where it can tell."""
-    return time.clock_gettime(_ELAPSED)
+elapsed_seconds = partial(time.clock_gettime, _ELAPSED)
+"""Seconds since some moment, time that the machine slept included where it can tell."""
 
 
 class Clock(Protocol):

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +24,7 @@ from infrastructure.objects.alarm_crowd import AlarmCrowd
 from infrastructure.objects.durable_object import AlarmInfo
 from infrastructure.objects.live_object import LiveObject
 from infrastructure.objects.object_commands import SlowDownAlarm
-from infrastructure.objects.running_code import exits_as_failures
+from infrastructure.objects.running_code import guarded
 from infrastructure.objects.tasks import HandlerTimeout
 
 if TYPE_CHECKING:
@@ -181,8 +182,7 @@ class ObjectAlarmRunner:
             return Attempt(claim, "ok", self._host.now_ms(), began_at_ms=began_at_ms)
 
     async def _handle(self, live: LiveObject, claim: Claim) -> None:
-        with exits_as_failures():
-            method = getattr(live.instance, "alarm", None)
+        method = guarded(getattr, live.instance, "alarm", None)
         if not callable(method):
             raise NoHandler(f"{live.identity.class_name} has no alarm()")
         info = AlarmInfo(claim.state.scheduled_time, claim.retry_count)
@@ -211,8 +211,18 @@ class ObjectAlarmRunner:
 
 def _handler(method: Callable[..., Any], info: AlarmInfo) -> Callable[[], Any]:
     """The call of alarm(alarm_info), or of alarm() where it is declared so."""
+    return (lambda: method(info)) if _takes_info(method) else method
+
+
+def _takes_info(method: Callable[..., Any]) -> bool:
+    function = getattr(method, "__func__", None)
+    return _binds.__wrapped__(method, 1) if function is None else _binds(function, 2)
+
+
+@lru_cache(maxsize=1_000)  # looking takes longer than running a short handler
+def _binds(function: Callable[..., Any], arguments: int) -> bool:
     try:
-        inspect.signature(method).bind(info)
+        inspect.signature(function).bind(*[None] * arguments)
     except TypeError:
-        return method
-    return lambda: method(info)
+        return False
+    return True

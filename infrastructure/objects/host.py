@@ -29,7 +29,7 @@ from infrastructure.objects.object_projections import (
     decode_snapshot,
 )
 from infrastructure.objects.ownership import Ownership
-from infrastructure.objects.running_code import exits_as_failures, unwatch_tasks, watch_tasks
+from infrastructure.objects.running_code import guarded, unwatch_tasks, watch_tasks
 from infrastructure.objects.stub import Namespace
 from infrastructure.unit_of_work import Work
 
@@ -136,7 +136,8 @@ class ObjectHost:
         live.active += 1
         try:
             result = await use(live)
-            await self.ownership.assure(live)
+            if live.dropped is not None or not self.ownership.is_valid():
+                await self.ownership.assure(live)
             return result
         finally:
             live.active -= 1
@@ -215,7 +216,8 @@ class ObjectHost:
                 continue
             live = self._live.get(key)
             if live is not None:
-                await self.ownership.renew_if_lapsed()
+                if not self.ownership.is_valid():
+                    await self.ownership.renew()
                 if live.dropped is None and key not in self._leaving:
                     return live
                 continue
@@ -356,8 +358,7 @@ class ObjectHost:
 def public_method(live: LiveObject, name: str) -> Callable[..., Any]:
     """Raises NoSuchMethod for what callers must not reach."""
     method = None if name.startswith("_") or name in ("alarm", "ctx", "env") else name
-    with exits_as_failures():
-        found = getattr(live.instance, method, None) if method else None
+    found = guarded(getattr, live.instance, method, None) if method else None
     if not callable(found):
         raise NoSuchMethod(f"{live.identity.class_name} has no public method {name}()")
     return found

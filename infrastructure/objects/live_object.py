@@ -21,7 +21,7 @@ from infrastructure.objects.changes import Changes, Fact
 from infrastructure.objects.durable_object import Context, DurableObject
 from infrastructure.objects.object_commands import WriteObject
 from infrastructure.objects.object_projections import SnapshotCadence, encode_snapshot
-from infrastructure.objects.running_code import exits_as_failures
+from infrastructure.objects.running_code import guarded
 from infrastructure.objects.storage import Storage
 from infrastructure.objects.tasks import BlockFailed, HandlerTimeout, ObjectTasks
 from infrastructure.objects.transaction import Turns
@@ -84,8 +84,7 @@ class LiveObject:
         """Makes the instance. Raises what its constructor raises."""
         self._has_handler = callable(getattr(object_class, "alarm", None))
         context = Context(self.identity, Storage(self), self)
-        with exits_as_failures():
-            self.instance = self.tasks.context().run(object_class, context, env)
+        self.instance = guarded(self.tasks.context().run, object_class, context, env)
 
     async def run(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """What the handler returns, or raises, once all it did and saw is on disk."""

@@ -30,7 +30,8 @@ class SnapshotCadence:
         for event in events:
             self._bytes += ROW_BYTES
             if type(event) is StorageWritten:
-                self._bytes += sum(len(key) + len(value) for key, value in event.puts.items())
+                for key, value in event.puts.items():
+                    self._bytes += len(key) + len(value)
 
     def is_due(self, version: int, storage: Mapping[str, bytes]) -> bool:
         since = version - self._version

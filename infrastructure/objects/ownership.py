@@ -38,13 +38,14 @@ class Ownership:
         self.shared = False
         self._application = application
         self._host = host
+        self._now_ms = application.clock.now_ms
         self._valid_seconds = 0.0  # up to then, by the clock that nobody sets
         self._valid_ms = 0  # and by the store's
         self._began = False
 
     async def renew(self, claims: Sequence[Claim] = ()) -> None:
         """Raises StoreError if the database does not answer."""
-        late = self._began and not self._is_valid()
+        late = self._began and not self.is_valid()
         asked = elapsed_seconds()
         kept, until_ms = await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
         if late or (self._began and not kept):
@@ -61,14 +62,10 @@ class Ownership:
 
     async def assure(self, live: "LiveObject") -> None:
         """Returns if the object is ours now. Raises ObjectElsewhere if it was taken over."""
-        await self.renew_if_lapsed()
+        if not self.is_valid():
+            await self.renew()
         if isinstance(live.dropped, ObjectElsewhere):
             raise live.dropped
-
-    async def renew_if_lapsed(self) -> None:
-        """Looks what was taken over, if we have not renewed in time to be sure."""
-        if not self._is_valid():
-            await self.renew()
 
     async def leave(self) -> None:
         try:
@@ -76,5 +73,6 @@ class Ownership:
         except StoreError as error:
             logger.warning("the objects stay ours until the lease ends: %s", error)
 
-    def _is_valid(self) -> bool:
+    def is_valid(self) -> bool:
+        """Whether we can be sure that the lease holds. If not, `renew` looks what was lost."""
         return self._host.now_ms() < self._valid_ms and elapsed_seconds() < self._valid_seconds

@@ -10,10 +10,10 @@ raised it: a task would let it out of the loop, so it is caught before the task 
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import AbstractContextManager
-from contextvars import Context, ContextVar, copy_context
-from typing import Any, Protocol, Self
+from contextvars import Context, ContextVar
+from typing import Any, Protocol
 
 
 class CodeExited(Exception):
@@ -29,11 +29,27 @@ class Runs(Protocol):
 _whose: ContextVar[Runs | None] = ContextVar("whose", default=None)
 
 
-def context_of(runs: Runs) -> Context:
-    """A copy of the current context in which code is `runs`'s."""
-    context = copy_context()
-    context.run(_whose.set, runs)
-    return context
+_OURS: set[int] = set()  # ids of code, which is for ever; its hash takes long
+
+
+def ours(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks what begins people's code for us: it sees to its exits, and who makes a task of
+    it to that task. (`Guarded` would do, and takes 3 us of a call.)"""
+    _OURS.add(id(function.__code__))
+    return function
+
+
+@ours
+async def called(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a method of people's returns, plain or async; raises CodeExited for what it raises
+    that is no error."""
+    try:
+        result = method(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise _exited(error) from error
 
 
 def run_as(runs: Runs) -> None:
@@ -59,6 +75,25 @@ def unwatch_tasks(loop: asyncio.AbstractEventLoop) -> None:
         loop.set_task_factory(factory.before)
 
 
+def new_task(
+    loop: asyncio.AbstractEventLoop, code: Coroutine[Any, Any, Any], context: Context
+) -> "asyncio.Task[Any]":
+    """A task of what is `ours`, made as the loop makes its own."""
+    factory = loop.get_task_factory()
+    if type(factory) is _TaskFactory and factory.before is None:
+        return asyncio.Task(code, loop=loop, context=context)
+    return loop.create_task(code, context=context)
+
+
+def call_task(code: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    """A task of a call that somebody's code makes, and so that code's if it is an object's."""
+    loop = asyncio.get_running_loop()
+    factory = loop.get_task_factory()
+    if _whose.get() is None and type(factory) is _TaskFactory and factory.before is None:
+        return asyncio.Task(code, loop=loop)
+    return loop.create_task(code)
+
+
 class _TaskFactory:
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.before = before
@@ -67,32 +102,33 @@ class _TaskFactory:
     def __call__(self, loop: asyncio.AbstractEventLoop, code: Any, **options: Any) -> Any:
         context = options.get("context")
         runs = _whose.get() if context is None else context.get(_whose)
-        if runs is None:
-            return self._make(loop, code, options)
-        guarded = code if isinstance(code, Guarded) else Guarded(code)
-        task = self._make(loop, guarded, options)
-        runs.began(task)
+        if runs is not None and id(getattr(code, "cr_code", None)) in _OURS:
+            runs = None  # whoever made it sees to it
+        if runs is not None:
+            code = Guarded(code)
+        if self.before is None:
+            task = asyncio.Task(code, loop=loop, **options)
+        else:
+            task = self.before(loop, code, **options)
+        if runs is not None:
+            runs.began(task)
         return task
 
-    def _make(self, loop: asyncio.AbstractEventLoop, code: Any, options: Any) -> Any:
-        if self.before is None:
-            return asyncio.Task(code, loop=loop, **options)
-        return self.before(loop, code, **options)
 
-
-class exits_as_failures(AbstractContextManager[None]):
-    """What people's code raises within that is no error, as a CodeExited."""
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if error is not None and not isinstance(error, Exception | asyncio.CancelledError):
-            raise _exited(error) from error
+def guarded(code: Callable[..., Any], *args: Any) -> Any:
+    """What plain code of people's returns; raises CodeExited for what is no error."""
+    try:
+        return code(*args)
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise _exited(error) from error
 
 
 class Guarded(Coroutine[Any, Any, Any]):
-    """A coroutine of people's code that raises CodeExited for what it raises that is no error.
+    """A coroutine of people's that is a task's, and raises CodeExited for what is no error.
 
-    It may be awaited, or be a task's. (A `try` around an `await` could not tell the code's
-    own GeneratorExit from that of being closed.)
+    Unlike one that awaited it, it begins it whatever happens to its task before.
     """
 
     __slots__ = ("_code",)
@@ -120,13 +156,7 @@ class Guarded(Coroutine[Any, Any, Any]):
         self._code.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
+        return self._code.__await__()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._code, name)  # its name and frame, for whoever shows the task

@@ -23,9 +23,8 @@ from domain.durable_object import RunEnded, RunOutcome
 from domain.errors import InvalidSchedule
 from domain.schedule import NextTime, Progress, ended_well, failed, next_run
 from infrastructure.objects.cron import next_run_by_cron
-from infrastructure.objects.running_code import Guarded
+from infrastructure.objects.running_code import called
 from infrastructure.objects.schedule_records import MAX_DUE, Event, Mark, ScheduleRecords, shown
-from infrastructure.objects.tasks import called
 
 if TYPE_CHECKING:
     from infrastructure.objects.durable_object import Context
@@ -163,7 +162,7 @@ class SchedulePass:
         began_ms, error = self._ctx.now_ms(), None
         try:
             async with asyncio.timeout(RUN_SECONDS):
-                await Guarded(called(self._process, (shown(event, progress),), {}))
+                await called(self._process, (shown(event, progress),), {})
         except asyncio.CancelledError as cancelled:
             if asyncio.current_task().cancelling():
                 raise  # the pass ends

@@ -7,14 +7,13 @@ ended; a handler, which somebody waits for, is not.
 """
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 from infrastructure.errors import StoreStopped
-from infrastructure.objects.running_code import Guarded, context_of
+from infrastructure.objects.running_code import called, new_task, ours, run_as
 from infrastructure.objects.transaction import Waiting, outside_transactions, waits_for_us
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ class BlockFailed(Exception):
 class ObjectTasks:
     """`begin` handlers, run work `beside` them or `alone`; `cancel` everything."""
 
+    __slots__ = ("_alone", "_beside", "_handlers", "_live", "_loop", "_stopping")
+
     def __init__(self, live: "LiveObject") -> None:
         self._live = live
         self._loop = asyncio.get_running_loop()
@@ -61,18 +62,18 @@ class ObjectTasks:
 
     def context(self) -> Context:
         """For code of the object that begins: its own, and outside of transactions."""
-        context = context_of(self)
-        context.run(outside_transactions)
+        context = copy_context()
+        context.run(self._enter)
         return context
 
-    def began(self, task: asyncio.Task[Any]) -> None:
-        """A task of the object's code was made, by the object itself or by us."""
-        self._beside.add(task)
-        task.add_done_callback(self._ended)
+    def _enter(self) -> None:
+        run_as(self)
+        outside_transactions()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        for tasks in (self._beside, self._handlers, self._alone):
-            tasks.discard(task)
+    def began(self, task: asyncio.Task[Any]) -> None:
+        """The object's code has begun a task by itself."""
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     # Handlers
 
@@ -108,10 +109,7 @@ class ObjectTasks:
     # Work beside them
 
     def beside(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
-        async def awaited() -> Any:
-            return await work
-
-        task = self._make(awaited(), self._beside)
+        task = self._make(called(lambda: work, (), {}), self._beside)
         task.add_done_callback(self._beside_ended)
         return task
 
@@ -131,7 +129,7 @@ class ObjectTasks:
         _, left = await asyncio.wait(going, timeout=CANCEL_SECONDS)
         if left:
             logger.error("%d tasks of %s do not end", len(left), self._live.id)
-            self._beside -= left
+            self._beside.difference_update(left)
 
     # What runs alone
 
@@ -139,14 +137,10 @@ class ObjectTasks:
         if not callable(work):
             raise TypeError(f"blockConcurrencyWhile takes a function, not {type(work).__name__}")
 
-        async def limited() -> Any:
-            async with asyncio.timeout(BLOCK_SECONDS):
-                return await called(work, (), {})
-
         waiting = Waiting(BLOCK, self._live)
         context = self.context()
         context.run(waiting.enter)
-        task = self._make(limited(), self._alone, context)
+        task = self._make(_limited(work), self._alone, context)
         task.add_done_callback(lambda task: self._alone_ended(task, waiting))
         return task
 
@@ -169,15 +163,13 @@ class ObjectTasks:
     def _make(
         self, code: Any, kind: set[asyncio.Task[Any]], context: Context | None = None
     ) -> asyncio.Task[Any]:
-        task = self._loop.create_task(Guarded(code), context=context or self.context())
-        if task not in self._beside:
-            self.began(task)  # the loop has a task factory that tells nobody
-        self._beside.discard(task)
+        task = new_task(self._loop, code, context or self.context())
         kind.add(task)
+        task.add_done_callback(kind.discard)
         return task
 
 
-async def called(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What a method returns, plain or async."""
-    result = method(*args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
+@ours
+async def _limited(work: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(BLOCK_SECONDS):
+        return await called(work, (), {})

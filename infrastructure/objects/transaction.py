@@ -10,7 +10,6 @@ for. One that takes too long is given up, so that the others do not wait for eve
 
 import asyncio
 import types
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Protocol
@@ -150,9 +149,11 @@ def outside_transactions() -> None:
 class Turns:
     """Whose turn it is among the transactions of an object."""
 
+    __slots__ = ("_taken", "_waiting")
+
     def __init__(self) -> None:
         self._taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: list[asyncio.Future[None]] = []  # few, and most objects have none
 
     def take(self) -> asyncio.Future[None] | None:
         """None if it is the caller's turn now; else what is done when it is."""
@@ -166,7 +167,7 @@ class Turns:
     def pass_on(self) -> None:
         """The turn of whoever had it is over."""
         while self._waiting:
-            turn = self._waiting.popleft()
+            turn = self._waiting.pop(0)
             if not turn.done():
                 turn.set_result(None)
                 return

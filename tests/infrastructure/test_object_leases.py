@@ -49,7 +49,7 @@ def test_f83_a_clock_that_steps_ahead_ends_the_lease_for_its_owner_too(
         if step_ms > 5_000:
             await other.host.ownership.renew()
             await other.stub("Box").put(2)
-            assert not one.host.ownership._is_valid()
+            assert not one.host.ownership.is_valid()
             with pytest.raises(Exception, match="another process runs object/Box/foo"):
                 await one.stub("Box").get()  # asked for anew: it is not answered from memory
         else:
@@ -64,10 +64,10 @@ def test_f83_a_clock_that_steps_back_makes_no_lease_longer_for_its_owner(
 ) -> None:
     async def steps(one: World, other: World) -> None:
         one.clock.advance(-30_000)
-        assert one.host.ownership._is_valid()
+        assert one.host.ownership.is_valid()
         slept = clock_module.elapsed_seconds() + 4.6
         monkeypatch.setattr("infrastructure.objects.ownership.elapsed_seconds", lambda: slept)
-        assert not one.host.ownership._is_valid()
+        assert not one.host.ownership.is_valid()
 
     story(address, steps)
 
