@@ -18,7 +18,15 @@ from domain.durable_object import OBJECT_PREFIX
 from domain.errors import NotDue, NotHeld
 from domain.reservation import ID_PREFIX, expire
 from infrastructure import alarm_state
-from infrastructure.alarm_company import Chosen, Crowd, choose, is_counted, new_token, together_at
+from infrastructure.alarm_company import (
+    NOBODY,
+    Chosen,
+    Crowd,
+    choose,
+    is_counted,
+    new_token,
+    together_at,
+)
 from infrastructure.alarm_state import AlarmState, UnreadableAlarm
 from infrastructure.errors import UndecodableEvent
 from infrastructure.projections import AlarmScope, alarm_row
@@ -99,7 +107,7 @@ class ClaimDueAlarms(Work):
         limit: int,
         lease_ms: int,
         scope: AlarmScope = RESERVATIONS,
-        crowd: Crowd = Crowd(),  # noqa: B008 - it is frozen
+        crowd: Crowd = NOBODY,
         under_way: Sequence[Claim] = (),
     ) -> None:
         self._limit = limit

@@ -37,6 +37,9 @@ class Crowd:
     may_wait: bool = False
 
 
+NOBODY = Crowd()
+
+
 @dataclass(slots=True)
 class Chosen:
     """What to claim, with how many under way together each is; what was alone until now and
@@ -94,7 +97,14 @@ def _company(due: Sequence[Due]) -> Sequence[Due]:
     suspects = [each for each in due if each[1].token is not None]
     if not suspects:
         return due
-    return suspects[: company_after(together_at(suspects[0][1].token or ""))]
+    company: list[Due] = []
+    limit = len(suspects)
+    for each in suspects:
+        own_limit = company_after(together_at(each[1].token or ""))
+        if len(company) < min(limit, own_limit):  # one that must be alone waits for its turn
+            company.append(each)
+            limit = min(limit, own_limit)
+    return company
 
 
 def _are_suspects(due: Sequence[Due]) -> bool:

@@ -20,7 +20,7 @@ from infrastructure.alarm_commands import (
     ReleaseAlarms,
     SettleAlarms,
 )
-from infrastructure.alarm_company import Crowd
+from infrastructure.alarm_company import NOBODY, Crowd
 from infrastructure.alarm_log import AlarmLog
 from infrastructure.errors import StoreError, VersionConflict
 from infrastructure.projections import AlarmScope
@@ -95,7 +95,7 @@ class AlarmHandler:
         """
         unreleased, self._unreleased = self._unreleased, []
         self.release(unreleased)
-        crowd, under_way = (Crowd(), ()) if self.objects is None else self.objects.crowd()
+        crowd, under_way = (NOBODY, ()) if self.objects is None else self.objects.crowd()
         claim = ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope, crowd, under_way)
         claimed = self._writer.execute(claim)
         if self.objects is not None:

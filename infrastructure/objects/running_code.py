@@ -163,4 +163,5 @@ class Guarded(Coroutine[Any, Any, Any]):
 
 
 def _exited(error: BaseException) -> CodeExited:
-    return CodeExited(f"it raised {error!r}, which is for ending a process, and ends this only")
+    name = type(error).__name__  # and not how it shows itself: that is people's code, too
+    return CodeExited(f"it raised {name}, which is for ending a process, and ends this only")

@@ -92,13 +92,14 @@ class SchedulePass:
 
     async def _wait(self, begins: bool) -> None:
         """Until a run has ended, another is to be begun, or somebody has put something."""
+        pause = await self._pause() if begins else None
         news = asyncio.ensure_future(self._news.wait())
-        done, _ = await asyncio.wait(
-            [*self._running, news],
-            timeout=await self._pause() if begins else None,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        news.cancel()
+        try:
+            done, _ = await asyncio.wait(
+                [*self._running, news], timeout=pause, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            news.cancel()
         for task in done - {news}:
             self._marked.discard(self._running.pop(task))
             task.result()

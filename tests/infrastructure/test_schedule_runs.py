@@ -9,11 +9,9 @@ import pytest
 from domain.errors import InvalidSchedule
 from infrastructure.address import Address
 from infrastructure.errors import StoreFull
-from infrastructure.event_mapper import EventMapper
 from infrastructure.objects import schedule_pass
 from infrastructure.objects.object_commands import WriteObject
-from infrastructure.sql.queries import Queries
-from infrastructure.store import open_store
+from infrastructure.objects.tasks import HandlerTimeout
 from tests.support.database import sql
 from tests.support.logs import verified
 from tests.support.objects import World
@@ -273,29 +271,6 @@ def test_f53_a_run_that_goes_on_after_its_event_was_cancelled_has_its_end_in_the
     ]
 
 
-def test_f53_the_history_and_the_feed_show_them(address: Address) -> None:
-    from api.questions import render_event
-
-    async def steps(world: World, agenda: Any) -> None:
-        await agenda.scheduleEvent("ran", START)
-        await world.ring()
-
-    story(address, steps)
-    store = open_store(address)
-    shown = [render_event(row, EventMapper()) for row in Queries(store).events_after(0, 100)]
-    store.close()
-    (end,) = [event["data"] for event in shown if event["event"] == "RunEnded"]
-    assert end == {
-        "eventId": "ran",
-        "revision": 1,
-        "plannedAt": START,
-        "beganAt": START,
-        "endedAt": START,
-        "attempt": 1,
-        "outcome": "ok",
-    }
-
-
 # F64: a run writes what it changed.
 
 
@@ -353,3 +328,18 @@ def test_a_place_of_an_event_that_is_not_there_is_dropped(
 
     asyncio.run(run())
     assert "names an event that is not there" in caplog.text
+
+
+@pytest.mark.real_time
+def test_a_pass_that_is_cut_short_leaves_nothing_running_in_its_object(database_path: Any) -> None:
+    async def run() -> None:
+        Agenda.runs, Agenda.does = [], {"hangs": lambda agenda: asyncio.sleep(3_600)}
+        async with World(database_path, Agenda, handler_limit_seconds=0.05) as world:
+            await world.stub("Agenda").scheduleEvent("slow", START, None, "hangs")
+            await world.look()
+            await world.settled()
+            assert isinstance(world.attempts[0].error, HandlerTimeout)
+            (live,) = world.host._live.values()
+            await world.until(lambda: live.idle)
+
+    asyncio.run(run())
