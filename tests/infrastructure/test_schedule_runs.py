@@ -8,10 +8,14 @@ import pytest
 
 from domain.errors import InvalidSchedule
 from infrastructure.address import Address
+from infrastructure.backup import import_log
 from infrastructure.errors import StoreFull
 from infrastructure.objects import schedule_pass
 from infrastructure.objects.object_commands import WriteObject
 from infrastructure.objects.tasks import HandlerTimeout
+from infrastructure.rebuild import rebuild
+from infrastructure.store import open_store
+from infrastructure.transfer import export_log
 from tests.support.database import sql
 from tests.support.logs import verified
 from tests.support.objects import World
@@ -269,6 +273,28 @@ def test_f53_a_run_that_goes_on_after_its_event_was_cancelled_has_its_end_in_the
         ("schedule.EventCancelled", 1),
         ("schedule.RunEnded", 1),
     ]
+
+
+def test_f53_they_go_through_an_export_an_import_and_a_rebuild(
+    address: Address, new_address: Any, tmp_path: Any
+) -> None:
+    async def steps(world: World, agenda: Any) -> None:
+        await agenda.scheduleEvent("tick", START, 1_000)
+        await agenda.scheduleEvent("gone", START + DAY)
+        await agenda.cancelEvent("gone")
+        await go_on(world, 3_000)
+        assert rebuild(world.application.writer.execute, world.application.mapper).mended == 0
+
+    async def goes_on(world: World, agenda: Any) -> None:
+        assert (await agenda.getEvent("tick"))["runs"] == 4
+
+    story(address, steps)
+    store, copy = open_store(address), new_address()
+    export_log(store, str(tmp_path / "log.jsonl"))
+    store.close()
+    import_log(str(tmp_path / "log.jsonl"), copy)
+    assert verified(copy).digest == verified(address).digest
+    story(copy, goes_on)
 
 
 # F64: a run writes what it changed.
