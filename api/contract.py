@@ -8,6 +8,7 @@ What a body has to say is read by `ttl_of` and `now_of`, for Flask's routes here
 event loop in front of them (`front.py`) alike.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from werkzeug.routing import BaseConverter, Rule
 
 from api.bodies import read_body
 from api.js_json import MAX_SAFE_INTEGER, NotJson, integer_at
+from domain.alarm import looks_like_seconds
 from domain.reservation import MAX_TTL_SECONDS, MIN_TTL_SECONDS, NAME_PATTERN, Reservation
 from infrastructure.application import ReservationApplication
 
@@ -33,6 +35,7 @@ Answer = tuple[int, bytes]
 """(status, compact JSON)"""
 
 _encode = msgspec.json.Encoder().encode
+logger = logging.getLogger(__name__)
 
 
 class BadRequest(Exception):
@@ -70,6 +73,8 @@ class Contract:
             now_ms = now_of(_body(environ))
         except BadRequest as error:
             return refusal(400, str(error))
+        if looks_like_seconds(now_ms):
+            logger.warning("%s is replayed at now = %s ms: were seconds meant?", name, now_ms)
         state, changed = self._application.expire(name, now_ms)
         return 200, _encode({**render(name, state), "changed": changed})
 

@@ -35,6 +35,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     requests.BadHost: HTTPStatus.BAD_REQUEST,
     requests.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     requests.BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
+    domain.PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,
     store.StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
     store.StoreBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     store.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -12,13 +12,16 @@ import msgspec
 from flask import Flask, Response, request
 
 from api.bodies import json_response, read_body
+from api.preconditions import not_modified, preconditions, tagged
 from api.problems import problem
 from api.questions import DEFAULT_LIMIT, MAX_LIMIT, InvalidParameter, integer
 from domain.durable_object import object_id
+from domain.errors import InvalidSchedule, PreconditionFailed
 from domain.schedule import check_name
 from infrastructure.application import ReservationApplication
 from infrastructure.objects.event_schedule import EventSchedule
 from infrastructure.objects.host_on_demand import HostOnDemand
+from infrastructure.objects.schedule_records import entity_tag
 
 CLASS_NAME = EventSchedule.__name__
 
@@ -86,32 +89,41 @@ class ScheduleViews:
         self._schedules = schedules
 
     def put(self, name: str, id: str) -> Response:
-        """Adds the event, or replaces it: 201 or 200."""
+        """Adds the event, or replaces it, or leaves it as it is: 201 or 200."""
         try:
             body = _decode_body(read_body(request.environ))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidParameter(f"The body is not an event: {error}.") from error
-        found = self._schedules.ask(
-            name, "putEvent", id, body.runAt, body.repeatMs, body.payload, body.cron, body.zone
-        )
-        return _tagged(found["event"], 201 if found["created"] else 200)
+        asked = (body.runAt, body.repeatMs, body.payload, body.cron, body.zone)
+        found = self._schedules.ask(name, "putEvent", id, *asked, preconditions())
+        return _shown(found["event"], 201 if found["created"] else 200)
 
     def show(self, name: str, id: str) -> Response:
+        wanted = preconditions()
         event = self._schedules.ask(name, "getEvent", id)
-        return _no_such_event(name, id) if event is None else _tagged(event, 200)
+        if event is None:
+            return _no_such_event(name, id)
+        tag = entity_tag(event)
+        if not wanted.matches(tag):
+            raise PreconditionFailed("it is not, or no longer, what If-Match names")
+        return _shown(event, 200) if wanted.is_new(tag) else not_modified(tag)
 
     def cancel(self, name: str, id: str) -> Response:
-        if not self._schedules.ask(name, "cancelEvent", id):
+        if not self._schedules.ask(name, "cancelEvent", id, preconditions()):
             return _no_such_event(name, id)
         return Response(status=204)
 
     def redrive(self, name: str, id: str) -> Response:
         """Gives a parked event a fresh start."""
-        if self._schedules.ask(name, "redriveEvent", id):
-            return self.show(name, id)
-        if self._schedules.ask(name, "getEvent", id) is None:
+        try:
+            found = self._schedules.ask(name, "redrivenEvent", id, preconditions())
+        except InvalidSchedule as error:
+            return problem(HTTPStatus.CONFLICT, "no-next-time", f"{id} has no next time: {error}.")
+        if found is None:
             return _no_such_event(name, id)
-        return problem(HTTPStatus.CONFLICT, "not-parked", f"{id} is not parked.")
+        if not found["redriven"]:
+            return problem(HTTPStatus.CONFLICT, "not-parked", f"{id} is not parked.")
+        return _shown(found["event"], 200)
 
     def list_events(self, name: str) -> Response:
         """A page of events in order of their ids; `parked=true`: of those given up."""
@@ -125,10 +137,8 @@ class ScheduleViews:
         return json_response({"name": name, "events": found, "next": last})
 
 
-def _tagged(event: dict[str, Any], status: int) -> Response:
-    response = json_response(event, status)
-    response.add_etag()
-    return response.make_conditional(request) if request.method == "GET" else response
+def _shown(event: dict[str, Any], status: int) -> Response:
+    return tagged(json_response(event, status), entity_tag(event))
 
 
 def _no_such_event(name: str, id: str) -> Response:

@@ -8,6 +8,7 @@ run, whatever is being written to the file meanwhile.
 
 import asyncio
 import importlib.util
+import inspect
 import logging
 import re
 import sys
@@ -32,8 +33,8 @@ from infrastructure.objects.durable_object import DurableObject
 from infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
 from infrastructure.objects.event_schedule import EventSchedule
 from infrastructure.objects.host import ObjectHost
-from infrastructure.objects.live_object import called
 from infrastructure.objects.messages import Request, Response
+from infrastructure.objects.running_code import called, run_as
 
 FRONT_DOOR = "Default"
 
@@ -198,11 +199,11 @@ class WorkerDoor(Door):
         if not self._host.accepting:
             raise StoreStopped("the service is shutting down")
         try:
-            front = self._front_door(FrontContext(), self._env)
-            answer = await called(front.fetch, (_request(scope, body),), {})
+            run_as(self)
+            answer = await called(self._run_front, (_request(scope, body),), {})
         except ReservationExpiryError as error:
             return _problem(error)
-        except (Exception, SystemExit):  # people's code: whatever it raises is its own, and is 500
+        except Exception:  # people's code: whatever it raises is its own, and is 500
             logger.exception("a request failed")
             return Response("Internal Server Error\n", 500)
         if answer is None:
@@ -216,6 +217,16 @@ class WorkerDoor(Door):
             logger.exception("a header of the response cannot be sent")
             return Response("Internal Server Error\n", 500)
         return answer
+
+    def began(self, task: asyncio.Future[Any]) -> None:
+        """A task that the front door's code made. Nobody else may hold it."""
+        _background.add(task)
+        task.add_done_callback(_background.discard)
+
+    async def _run_front(self, request: Request) -> Any:
+        front = self._front_door(FrontContext(), self._env)
+        answer = front.fetch(request)
+        return await answer if inspect.isawaitable(answer) else answer
 
 
 def open_worker(source: Source) -> Open:

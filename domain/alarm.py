@@ -15,7 +15,24 @@ MAX_RETRIES = 6
 MAX_ATTEMPTS = 1 + MAX_RETRIES
 JITTER = 0.25
 
+# A number from here on and below is, as seconds, a time from 1973 to 5138; as milliseconds, one
+# from the first three years after 1970, which nobody means.
+SECONDS_FROM, SECONDS_BELOW = 10**8, 10**11
+
+# Of those that were under way together when their process ended, so many times fewer are
+# begun together again: the one that ends it is found in few deaths, and the others, which
+# may be hundreds and slow, need not go one by one for it.
+COMPANY_SHARE = 16
+
 Outcome = Literal["ok", "rejected", "retry", "parked", "superseded"]
+
+
+def looks_like_seconds(at_ms: float) -> bool:
+    """Whether somebody who gave this for milliseconds has most likely given seconds.
+
+    Small numbers do not: 1 is a common way to say "long ago, so now".
+    """
+    return SECONDS_FROM <= at_ms < SECONDS_BELOW
 
 
 def retry_delay_ms(attempts: int) -> int:
@@ -33,6 +50,13 @@ def next_attempt_at_ms(attempts: int, failed_at_ms: int, random: float) -> int |
         return None
     delay_ms = retry_delay_ms(attempts)
     return failed_at_ms + delay_ms + int(delay_ms * JITTER * random)
+
+
+def company_after(together: int) -> int:
+    """How many of `together` that were under way when their process ended may be begun at
+    once the next time. One of them may have ended it; when one is alone, it is known.
+    """
+    return max(together // COMPANY_SHARE, 1)
 
 
 def not_before_ms(superseded: int, failed_at_ms: int) -> int:

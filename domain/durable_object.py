@@ -7,7 +7,7 @@ one event; what they do to their alarm is another. An object's id in the log is
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from domain.errors import InvalidObjectName
 
@@ -55,7 +55,53 @@ class AlarmHandled:
     scheduled_time_ms: int
 
 
-ObjectEvent = StorageWritten | AlarmSet | AlarmDeleted | AlarmHandled
+RunOutcome = Literal["ok", "failed", "interrupted", "gave-up"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """An attempt at running a scheduled event ended. It changes nothing by itself: what
+    follows from it is written to the storage beside it.
+
+    `attempt` counts from 1 for each planned time. "interrupted" is what ended with its
+    process, "gave-up" the last attempt at a planned time, which failed like those before it.
+    """
+
+    originator_id: str
+    originator_version: int
+    event_id: str
+    revision: int
+    planned_at_ms: int
+    began_at_ms: int
+    ended_at_ms: int
+    attempt: int
+    outcome: RunOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class EventCancelled:
+    """A scheduled event was taken out of its schedule, or another put in its stead.
+
+    `planned_at_ms` is when it was to run next, None if it was not to.
+    """
+
+    originator_id: str
+    originator_version: int
+    event_id: str
+    revision: int
+    planned_at_ms: int | None
+    reason: Literal["cancelled", "replaced"]
+
+
+AlarmEvent = AlarmSet | AlarmDeleted | AlarmHandled
+ObjectEvent = StorageWritten | AlarmEvent | RunEnded | EventCancelled
+
+
+def alarm_after(event: ObjectEvent, alarm_at_ms: int | None) -> int | None:
+    """What an object's alarm is set to after an event, if it was set to `alarm_at_ms`."""
+    if isinstance(event, AlarmSet):
+        return event.scheduled_time_ms
+    return None if isinstance(event, AlarmEvent) else alarm_at_ms
 
 
 class ObjectId(NamedTuple):
@@ -111,7 +157,7 @@ class StoredObject:
                 self.storage.pop(key, None)
             self.storage.update(event.puts)
         else:
-            self.alarm_at_ms = event.scheduled_time_ms if type(event) is AlarmSet else None
+            self.alarm_at_ms = alarm_after(event, self.alarm_at_ms)
 
     def broken_rule(self, event: ObjectEvent) -> str | None:
         """What `event`, coming next in a log, says that was never decided, if anything."""

@@ -68,3 +68,9 @@ class InvalidSchedule(DomainError):
     """A scheduled event's id, time or period is not one that can be kept."""
 
     code = "invalid-schedule"
+
+
+class PreconditionFailed(DomainError):
+    """What was to be changed is not as the request says that it must be."""
+
+    code = "precondition-failed"

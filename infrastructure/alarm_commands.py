@@ -10,7 +10,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import random
-from uuid import uuid4
 
 import msgspec
 
@@ -19,6 +18,15 @@ from domain.durable_object import OBJECT_PREFIX
 from domain.errors import NotDue, NotHeld
 from domain.reservation import ID_PREFIX, expire
 from infrastructure import alarm_state
+from infrastructure.alarm_company import (
+    NOBODY,
+    Chosen,
+    Crowd,
+    choose,
+    is_counted,
+    new_token,
+    together_at,
+)
 from infrastructure.alarm_state import AlarmState, UnreadableAlarm
 from infrastructure.errors import UndecodableEvent, is_of_one
 from infrastructure.projections import AlarmScope, alarm_row
@@ -31,25 +39,44 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One alarm that this process may work on until its lease ends."""
+    """One alarm that this process may work on until its lease ends.
+
+    `cut_off` is with how many it was under way, itself included, when an earlier claim of
+    it outlived its lease without being settled; 0 if none has.
+    """
 
     id: str
     state: AlarmState
     job_state: bytes  # `state` as it stands in the row
+    cut_off: int = 0
 
     @property
     def retry_count(self) -> int:
         return self.state.attempts - 1
 
+    @property
+    def is_of_object(self) -> bool:
+        return self.id.startswith(OBJECT_PREFIX)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How one attempt ended. `error` is None unless it is to be retried or parked."""
+    """How one attempt ended, at `at_ms`. `error` is None unless it is to be retried or parked.
+
+    `began_at_ms` is None where it took no time of its own: it was decided at that instant.
+    """
 
     claim: Claim
     outcome: Outcome
     at_ms: int
     error: Exception | None = None
+    began_at_ms: int | None = None
+
+    @property
+    def lateness_ms(self) -> int:
+        """How late it began."""
+        began_at_ms = self.at_ms if self.began_at_ms is None else self.began_at_ms
+        return began_at_ms - self.claim.state.scheduled_time
 
 
 @dataclass(slots=True)
@@ -59,6 +86,8 @@ class Claimed:
     claims: list[Claim] = field(default_factory=list)
     lapsed: int = 0  # claims, anybody's, that had outlived their lease
     parked: list[str] = field(default_factory=list)  # unreadable, or begun too often
+    joined: list[Claim] = field(default_factory=list)  # of objects, that have company now
+    waiting: bool = False  # suspects, for what is under way here to end (alarm_company.py)
 
 
 class ClaimDueAlarms(Work):
@@ -66,7 +95,8 @@ class ClaimDueAlarms(Work):
 
     A claim counts as an attempt begun, durably, and its lease is never shorter than the
     wait after a failure would be. So a handler which kills its process backs off and is
-    parked in the end like any other. Rows that another process is claiming are passed over.
+    parked in the end like any other; those that were only beside it are not counted
+    (alarm_company.py). Rows that another process is claiming are passed over.
     """
 
     keeps_house = True
@@ -74,31 +104,66 @@ class ClaimDueAlarms(Work):
     on_tables = True
     appends = False
 
-    def __init__(self, limit: int, lease_ms: int, scope: AlarmScope = RESERVATIONS) -> None:
+    def __init__(
+        self,
+        limit: int,
+        lease_ms: int,
+        scope: AlarmScope = RESERVATIONS,
+        crowd: Crowd = NOBODY,
+        under_way: Sequence[Claim] = (),
+    ) -> None:
         self._limit = limit
         self._lease_ms = lease_ms
         self._scope = scope
         self.claims: list[Claim] = []  # what was marked, should nobody hear of the result
+        self._crowd = crowd
+        self._under_way = under_way
 
     def run(self, unit: UnitOfWork) -> Claimed:
-        claimed, token, rows = Claimed(), uuid4().hex, []
-        due = unit.session.due_alarms(unit.now_ms, self._limit, self._scope)
-        for alarm_id, _, job_state in due:
+        claimed, due = Claimed(), []
+        for alarm_id, _, job_state in unit.session.due_alarms(
+            unit.now_ms, self._limit, self._scope
+        ):
             state = _readable(alarm_id, job_state)
-            if state is None or state.attempts >= MAX_ATTEMPTS:
+            if state is None or (is_counted(state) and state.attempts >= MAX_ATTEMPTS):
                 unit.session.park_alarm(alarm_id, job_state)
                 claimed.parked.append(alarm_id)
-                continue
-            claimed.lapsed += state.token is not None
-            ours = msgspec.structs.replace(state, attempts=state.attempts + 1, token=token)
-            encoded = alarm_state.encode(ours)
-            claimed.claims.append(Claim(alarm_id, ours, encoded))
-            lease_ms = max(self._lease_ms, retry_delay_ms(ours.attempts))
-            rows.append((alarm_id, (unit.now_ms + lease_ms) / 1000, encoded))
-        if rows:
-            unit.session.put_alarms(rows)
+            else:
+                due.append((alarm_id, state))
+        chosen = choose(due, self._crowd)
+        claimed.waiting = chosen.waiting
+        self._claim(unit, claimed, chosen)
+        self._join(unit, claimed, chosen)
         self.claims[:] = claimed.claims
         return claimed
+
+    def _claim(self, unit: UnitOfWork, claimed: Claimed, chosen: Chosen) -> None:
+        tokens: dict[int, str] = {}
+        rows = []
+        for (alarm_id, state), together in chosen.claims:
+            token = tokens.setdefault(together, new_token(together))
+            attempts = state.attempts + is_counted(state)
+            ours = msgspec.structs.replace(state, attempts=attempts, token=token)
+            encoded = alarm_state.encode(ours)
+            claimed.lapsed += state.token is not None
+            cut_off = 0 if state.token is None else together_at(state.token)
+            claimed.claims.append(Claim(alarm_id, ours, encoded, cut_off))
+            rows.append((alarm_id, self._lease_end(unit, attempts), encoded))
+        if rows:
+            unit.session.put_alarms(rows)
+
+    def _join(self, unit: UnitOfWork, claimed: Claimed, chosen: Chosen) -> None:
+        """Notes that those who were alone until now are not any more."""
+        for claim in self._under_way:
+            if claim.id in chosen.joined:
+                state = msgspec.structs.replace(claim.state, token=new_token(2))
+                joined = Claim(claim.id, state, alarm_state.encode(state), claim.cut_off)
+                row = (claim.id, self._lease_end(unit, state.attempts), joined.job_state)
+                if unit.session.replace_alarm(claim.job_state, row):
+                    claimed.joined.append(joined)
+
+    def _lease_end(self, unit: UnitOfWork, attempts: int) -> float:
+        return (unit.now_ms + max(self._lease_ms, retry_delay_ms(attempts))) / 1000
 
 
 class SettleAlarms(Work):

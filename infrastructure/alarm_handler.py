@@ -10,7 +10,7 @@ by halves, and counted as that alarm's failure alone.
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from infrastructure.alarm_commands import (
     ReleaseAlarms,
     SettleAlarms,
 )
+from infrastructure.alarm_company import NOBODY, Crowd
 from infrastructure.alarm_log import AlarmLog
 from infrastructure.errors import OutcomeUnknown, StoreDamaged, is_of_one
 from infrastructure.halves import by_halves
@@ -50,6 +51,14 @@ class ObjectAlarms(Protocol):
 
     def prefixes(self) -> tuple[str, ...]:
         """What the ids of alarms begin with that it can take on now."""
+        ...
+
+    def crowd(self) -> tuple[Crowd, Sequence[Claim]]:
+        """What is under way of them."""
+        ...
+
+    def expect(self, claimed: Claimed) -> None:
+        """Hears what was claimed, before it is given them."""
         ...
 
     def take(self, claims: list[Claim]) -> None:
@@ -147,7 +156,8 @@ class AlarmHandler:
             return self._claim()
 
     def _claim(self) -> Claimed:
-        work = ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope)
+        crowd, under_way = (NOBODY, ()) if self.objects is None else self.objects.crowd()
+        work = ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope, crowd, under_way)
         try:
             return self._writer.execute(work)
         except OutcomeUnknown:
@@ -166,6 +176,8 @@ class AlarmHandler:
         return remade
 
     def _note(self, claimed: Claimed) -> None:
+        if self.objects is not None:
+            self.objects.expect(claimed)
         self.counts["lapsed"] += claimed.lapsed
         self.counts["parked"] += len(claimed.parked)
         if claimed.parked and self.objects is not None:

@@ -45,8 +45,10 @@ class AlarmLog:
             "isRetry": claim.retry_count > 0,
             "retryCount": claim.retry_count,
             "outcome": attempt.outcome,
-            "latenessMs": attempt.at_ms - claim.state.scheduled_time,
+            "latenessMs": attempt.lateness_ms,
         }
+        if attempt.began_at_ms is not None:
+            line["durationMs"] = attempt.at_ms - attempt.began_at_ms
         if attempt.error is not None:
             line["error"] = f"{type(attempt.error).__name__}: {_words(attempt.error)}"
         return self._encode(line) + b"\n"

@@ -9,12 +9,20 @@ each older state to the next, so that yesterday's log still loads.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
 
-from domain.durable_object import AlarmDeleted, AlarmHandled, AlarmSet, StorageWritten
+from domain.durable_object import (
+    AlarmDeleted,
+    AlarmHandled,
+    AlarmSet,
+    EventCancelled,
+    RunEnded,
+    RunOutcome,
+    StorageWritten,
+)
 from domain.events import AlarmScheduled, Expired, Held
 from infrastructure.errors import UndecodableEvent, UnknownTopic
 
@@ -54,6 +62,31 @@ def _decode_storage_written(state: bytes) -> dict[str, Any]:
     }
 
 
+class _RunEndedState(msgspec.Struct, forbid_unknown_fields=True):
+    event_id: str
+    revision: Integer
+    planned_at_ms: Integer
+    began_at_ms: Integer
+    ended_at_ms: Integer
+    attempt: Integer
+    outcome: RunOutcome
+    v: int = 1
+
+
+class _EventCancelledState(msgspec.Struct, forbid_unknown_fields=True):
+    event_id: str
+    revision: Integer
+    planned_at_ms: Integer | None
+    reason: Literal["cancelled", "replaced"]
+    v: int = 1
+
+
+def _decoder(state: type[msgspec.Struct]) -> "Callable[[bytes], dict[str, Any]]":
+    """For events with more than integers in their fields."""
+    decode = msgspec.json.Decoder(state).decode
+    return lambda data: msgspec.structs.asdict(decode(data))
+
+
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -90,6 +123,8 @@ EVENT_TYPES = (
     EventType("object.AlarmSet", AlarmSet),
     EventType("object.AlarmDeleted", AlarmDeleted),
     EventType("object.AlarmHandled", AlarmHandled),
+    EventType("schedule.RunEnded", RunEnded, decode=_decoder(_RunEndedState)),
+    EventType("schedule.EventCancelled", EventCancelled, decode=_decoder(_EventCancelledState)),
 )
 
 

@@ -23,6 +23,7 @@ from infrastructure.writer import Writer
 PASS_LIMIT_SECONDS = 5.0  # a pass that takes longer means that alarms are not looked after
 ALARM_LIMIT_SECONDS = 10.0  # for which due alarms may not be settled, or not be claimed
 WRITE_LIMIT_SECONDS = 2.0  # a commit on its way for longer means "not ready"
+TROUBLE_SECONDS = 5.0  # for which a failure to append is news, if nobody has tried again
 ASK_SECONDS = 1.0  # how long the database may take to tell what is due
 
 
@@ -105,7 +106,7 @@ class Lookout:
         waiting = self._writer.seconds_waiting
         if waiting > WRITE_LIMIT_SECONDS:
             reasons.append(f"a commit has been waiting for {waiting:.0f} s")
-        error = self._writer.last_error
+        error = self._writer.last_error or self._writer.append_error(TROUBLE_SECONDS)
         if error is not None:
             words = error.public if isinstance(error, ReservationExpiryError) else "see the log"
             reasons.append(f"the last transaction failed: {words}")

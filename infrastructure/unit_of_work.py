@@ -11,10 +11,10 @@ from typing import Any
 
 from domain.durable_object import (
     OBJECT_PREFIX,
-    AlarmSet,
+    AlarmEvent,
     ObjectEvent,
-    StorageWritten,
     StoredObject,
+    alarm_after,
 )
 from domain.events import AlarmScheduled, ReservationEvent
 from domain.reservation import ID_PREFIX, Reservation, project, starts_anew
@@ -113,8 +113,8 @@ class UnitOfWork:
         """Adds what an object did, with the alarm it implies."""
         _, _, alarm_at_ms = self.object_row(object_id)
         for event in events:
-            if type(event) is not StorageWritten:
-                alarm_at_ms = event.scheduled_time_ms if type(event) is AlarmSet else None
+            if isinstance(event, AlarmEvent):
+                alarm_at_ms = alarm_after(event, alarm_at_ms)
                 self._object_alarms[object_id] = alarm_at_ms
         self._events.extend(events)
         self._objects[object_id] = (object_id, events[-1].originator_version, alarm_at_ms)

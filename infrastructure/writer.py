@@ -83,6 +83,8 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._transaction_began: float | None = None  # time.monotonic()
         self.last_transaction_ms = 0.0  # without the wait for whoever had the log's lock
+        self._appends = False  # whether the transaction under way does
+        self._append_error: tuple[BaseException, float] | None = None  # and when
         self.last_error: BaseException | None = None  # of the database as a whole, if that was last
 
     def start(self) -> None:
@@ -104,6 +106,14 @@ class Writer:
         """How long the transaction under way has taken so far; 0 if there is none."""
         began = self._transaction_began
         return 0.0 if began is None else time.monotonic() - began
+
+    def append_error(self, within_seconds: float) -> BaseException | None:
+        """Of the last transaction that appends, if it failed for the database's sake so lately.
+        Those that do not, such as claims, may do well meanwhile, and say nothing of it."""
+        if self._append_error is None:
+            return None
+        error, at = self._append_error
+        return error if time.monotonic() - at < within_seconds else None
 
     def execute(self, work: Work) -> Any:
         """Runs `work` in the next transaction and returns its result after the commit.
@@ -203,15 +213,15 @@ class Writer:
         finally:
             self._transaction_began = None
         self.last_error = None
+        if self._appends:
+            self._append_error = None
         return None
 
     def _run_in_transaction(self, session: Session, tickets: list[_Ticket]) -> None:
         works = [ticket.work for ticket in tickets]
         wanted = list({i for work in works for i in work.aggregate_ids})
-        # After a failure whatever comes next takes the log's lock, needed or not: a claim that
-        # can do without it would not tell whether holds can be written again.
-        appends = self.last_error is not None or any(work.appends for work in works)
-        tails = session.begin(appends=appends, wanted=wanted)
+        self._appends = any(work.appends for work in works)
+        tails = session.begin(appends=self._appends, wanted=wanted)
         began = time.monotonic()
         now_ms = self._clock.now_ms()  # once the lock is ours, not before
         unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))
@@ -234,6 +244,8 @@ class Writer:
         cause = _cause(error)
         if not is_of_one(cause):
             self.last_error = cause
+            if self._appends:
+                self._append_error = cause, time.monotonic()
         elif not isinstance(cause, StoreError):
             logger.exception("a transaction failed")
         try:

@@ -17,6 +17,7 @@ from api.cli.output import print_table
 from domain.names import name_of, named
 from infrastructure import alarm_state
 from infrastructure.address import Address
+from infrastructure.instants import ms_of_seconds
 from infrastructure.sql.queries import Queries
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
@@ -84,7 +85,7 @@ def redrive(name: str | None, everything: bool, database: Address) -> None:
 
 def _describe(row: tuple, now_ms: int) -> dict[str, object]:
     alarm_id, next_run_time, job_state = row
-    next_ms = None if next_run_time is None else round(next_run_time * 1000)
+    next_ms = None if next_run_time is None else ms_of_seconds(next_run_time)
     try:
         state = alarm_state.decode(job_state)
     except alarm_state.UnreadableAlarm:

@@ -10,10 +10,12 @@ from typing import Any
 import click
 import msgspec
 
+from domain.alarm import looks_like_seconds
 from domain.errors import DomainError, ReservationExpiryError
 from infrastructure.address import Address, address_of
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import DatabaseRefused, InvalidAddress, NewerSchema
+from infrastructure.instants import datetime_of_ms, ms_of_datetime
 from infrastructure.settings import DEFAULT_DATABASE
 from infrastructure.sql.queries import Queries
 from infrastructure.store import Store, open_store
@@ -132,8 +134,8 @@ def instant(at_ms: int | None) -> str | None:
     if at_ms is None:
         return None
     try:
-        at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    except (ValueError, OverflowError):
+        at = datetime_of_ms(at_ms)
+    except OverflowError:
         return f"{at_ms} ms"  # beyond the year 9999, as an explicit clock may be
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -147,8 +149,8 @@ class Instant(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, int):
             return value
-        if value.isdigit() and 8 < len(value) <= 16:
-            return int(value)
+        if value.isascii() and value.isdigit() and 8 < len(value) <= 16:
+            return self._milliseconds(int(value), param, ctx)
         try:
             at = _today_at(value) or datetime.fromisoformat(value)
         except ValueError:
@@ -158,7 +160,17 @@ class Instant(click.ParamType):
                 param,
                 ctx,
             )
-        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return ms_of_datetime(at if at.tzinfo else at.replace(tzinfo=UTC))
+
+    def _milliseconds(self, at_ms: int, param: Any, ctx: Any) -> int:
+        if looks_like_seconds(at_ms):
+            self.fail(
+                f"{at_ms} looks like a time in seconds, and is taken for milliseconds: "
+                f"give {at_ms}000",
+                param,
+                ctx,
+            )
+        return at_ms
 
 
 def _today_at(text: str) -> datetime | None:

@@ -211,7 +211,10 @@ def _name(event: dict) -> str:
 def _facts(event: dict) -> str:
     if event["data"] is None:
         return event["problem"]
-    return ", ".join(
-        f"{key} {instant(value) if type(value) is int else msgspec.json.encode(value).decode()}"
-        for key, value in event["data"].items()
-    )
+    return ", ".join(f"{key} {_fact(key, value)}" for key, value in event["data"].items())
+
+
+def _fact(key: str, value: object) -> str | None:
+    if type(value) is int and key.endswith(("At", "Time")):
+        return instant(value)
+    return msgspec.json.encode(value).decode()

@@ -22,7 +22,7 @@ from api.schedules import Schedules
 from infrastructure.address import Address
 from infrastructure.application import ReservationApplication
 
-HEADINGS = ("EVENT", "NEXT RUN", "AGAIN", "RUNS", "MISSED", "ATTEMPTS", "STATE", "PAYLOAD")
+HEADINGS = ("EVENT", "NEXT RUN", "AGAIN", "RUNS", "MISSED", "GIVEN UP", "TRIES", "STATE", "PAYLOAD")
 
 
 @click.group()
@@ -51,7 +51,7 @@ def put(
     database: Address,
     as_json: bool,
 ) -> None:
-    """Add the event ID to the schedule NAME, or replace it."""
+    """Add the event ID to the schedule NAME, or replace it; the same again changes nothing."""
     try:
         carried = None if payload is None else json.loads(payload)
     except ValueError as error:
@@ -136,13 +136,20 @@ def _print(events: list[dict[str, Any]], as_json: bool) -> None:
             _again(event),
             event["runs"],
             event["missed"],
+            event["gaveUp"],
             event["attempts"],
-            "parked" if event["parked"] else "waiting",
+            _state(event),
             "" if event["payload"] is None else json.dumps(event["payload"]),
         )
         for event in events
     ]
     print_table(HEADINGS, rows)
+
+
+def _state(event: dict[str, Any]) -> str:
+    if event["nextProblem"] is not None:
+        return f"parked: {event['nextProblem']}"
+    return "parked" if event["parked"] else "waiting"
 
 
 def _again(event: dict[str, Any]) -> str:

@@ -4,6 +4,8 @@ import math
 from datetime import datetime
 from typing import Any
 
+from infrastructure.instants import ms_of_datetime
+
 MAX_ALARM_MS = 9_223_372_036_854  # the last whole ms of a 64-bit count of ns, in 2262
 
 
@@ -17,7 +19,7 @@ def alarm_time_ms(time: Any, now_ms: int) -> int:
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise TypeError("setAlarm() needs to know the time zone of a datetime")
-        time = time.timestamp() * 1000
+        time = ms_of_datetime(time)
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise TypeError(
             "setAlarm() takes Unix milliseconds or a datetime with a time zone, "

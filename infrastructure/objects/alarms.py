@@ -7,19 +7,25 @@ host's event loop, each with its claim renewed until it has ended.
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from domain.durable_object import OBJECT_PREFIX, parse_object_id
-from infrastructure.alarm_commands import Attempt, Claim, FailAlarm, ReleaseAlarms
+from infrastructure.alarm_commands import Attempt, Claim, Claimed, FailAlarm, ReleaseAlarms
+from infrastructure.alarm_company import Crowd
 from infrastructure.alarm_handler import AlarmHandler
 from infrastructure.errors import ROW_ERRORS, StoreError, StoreStopped
+from infrastructure.objects.alarm_crowd import AlarmCrowd
 from infrastructure.objects.durable_object import AlarmInfo
-from infrastructure.objects.live_object import HandlerTimeout, LiveObject
+from infrastructure.objects.live_object import LiveObject
 from infrastructure.objects.object_commands import SlowDownAlarm
+from infrastructure.objects.running_code import guarded
+from infrastructure.objects.tasks import HandlerTimeout
 
 if TYPE_CHECKING:
     from infrastructure.objects.host import ObjectHost
@@ -45,6 +51,7 @@ class ObjectAlarmRunner:
         self._limit_seconds = limit_seconds
         self._running: dict[asyncio.Task[None], Claim] = {}
         self._renewed: dict[str, Claim] = {}
+        self._crowd = AlarmCrowd()
         self._giving_back: asyncio.Task[None] | None = None
         self._reports = ThreadPoolExecutor(1, "alarm-report")
 
@@ -58,9 +65,21 @@ class ObjectAlarmRunner:
 
     def prefixes(self) -> tuple[str, ...]:
         """What the ids of alarms begin with that are run here."""
-        if self.running >= MAX_RUNNING or not self._host.accepting:
+        if self.running >= MAX_RUNNING or not self._host.accepting or not self._crowd.is_open:
             return ()
         return tuple(f"{OBJECT_PREFIX}{name}/" for name in self._host.classes)
+
+    def crowd(self) -> tuple[Crowd, Sequence[Claim]]:
+        return self._crowd.look()
+
+    def expect(self, claimed: Claimed) -> None:
+        self._crowd.expect(claimed)
+        if claimed.joined:
+            self._host.loop.call_soon_threadsafe(self._note, claimed.joined)
+
+    def _note(self, claims: list[Claim]) -> None:
+        """Their rows say something else than when they were begun."""
+        self._renewed |= {claim.id: claim for claim in claims if self._runs(claim)}
 
     def claims(self) -> list[Claim]:
         return [self._newest(claim) for claim in self._running.values()]
@@ -82,17 +101,19 @@ class ObjectAlarmRunner:
             self._giving_back = self._host.loop.create_task(self._release(claims, after_ms=0))
             return
         for claim in claims:
-            if self._is_running(claim):
+            # One that runs here already was claimed once more because a handler that held up
+            # the loop kept its lease from being renewed.
+            if claim.cut_off and self._runs(claim):
                 self._renewed[claim.id] = claim
                 continue
             task = self._host.loop.create_task(self._run(claim))
             self._running[task] = claim
+            self._crowd.began(task, claim)
             task.add_done_callback(self._ended)
 
-    def _is_running(self, claim: Claim) -> bool:
-        """Whether it is an alarm that runs here, claimed once more because a handler that
-        held up the loop kept its lease from being renewed."""
-        return claim.state.attempts > 1 and any(
+    def _runs(self, claim: Claim) -> bool:
+        """Whether it is an alarm that runs here."""
+        return any(
             running.id == claim.id and running.state.scheduled_time == claim.state.scheduled_time
             for running in self._running.values()
         )
@@ -106,7 +127,10 @@ class ObjectAlarmRunner:
         return Claim(claim.id, state, newer.job_state)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._renewed.pop(self._running.pop(task).id, None)
+        claim = self._running.pop(task)
+        self._renewed.pop(claim.id, None)
+        if self._crowd.ended(task):
+            self._host.notice(0)
         if not task.cancelled() and task.exception() is not None:
             logger.error("an alarm could not be run", exc_info=task.exception())
 
@@ -124,7 +148,7 @@ class ObjectAlarmRunner:
         if self._host.should_yield(claim.id):
             await self._release([claim], YIELD_MS)  # to whoever has the object by then
             return
-        identity = parse_object_id(claim.id)
+        identity, began_at_ms = parse_object_id(claim.id), self._host.now_ms()
         try:
             attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))
         except ROW_ERRORS as error:
@@ -137,28 +161,31 @@ class ObjectAlarmRunner:
         except Exception as error:  # the class's constructor raised it
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
             attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
+            attempt = replace(attempt, began_at_ms=began_at_ms)
         if attempt is not None:
             await self._host.loop.run_in_executor(self._reports, self._handler.report, [attempt])
 
     async def _in_turn(self, live: LiveObject, claim: Claim) -> Attempt | None:
         async with live.alarm_turn:
-            await live.ready()
+            await live.tasks.ready()
             if not live.begin_alarm(claim):
                 return None  # it was set anew, or deleted, since it was claimed
+            began_at_ms = self._host.now_ms()
             try:
                 await self._handle(live, claim)
             except asyncio.CancelledError:
                 live.end_alarm(well=False)
                 raise
             except Exception as error:
-                return await self._failed(live, claim, error)
+                attempt = await self._failed(live, claim, error)
+                return replace(attempt, began_at_ms=began_at_ms)
             live.end_alarm(well=True)
             live.refuse_if_dropped()
             await live.durable()
-            return Attempt(claim, "ok", self._host.now_ms())
+            return Attempt(claim, "ok", self._host.now_ms(), began_at_ms=began_at_ms)
 
     async def _handle(self, live: LiveObject, claim: Claim) -> None:
-        method = getattr(live.instance, "alarm", None)
+        method = guarded(getattr, live.instance, "alarm", None)
         if not callable(method):
             raise NoHandler(f"{live.identity.class_name} has no alarm()")
         info = AlarmInfo(claim.state.scheduled_time, claim.retry_count)
@@ -187,8 +214,18 @@ class ObjectAlarmRunner:
 
 def _handler(method: Callable[..., Any], info: AlarmInfo) -> Callable[[], Any]:
     """The call of alarm(alarm_info), or of alarm() where it is declared so."""
+    return (lambda: method(info)) if _takes_info(method) else method
+
+
+def _takes_info(method: Callable[..., Any]) -> bool:
+    function = getattr(method, "__func__", None)
+    return _binds.__wrapped__(method, 1) if function is None else _binds(function, 2)
+
+
+@lru_cache(maxsize=1_000)  # looking takes longer than running a short handler
+def _binds(function: Callable[..., Any], arguments: int) -> bool:
     try:
-        inspect.signature(method).bind(info)
+        inspect.signature(function).bind(*[None] * arguments)
     except TypeError:
-        return method
-    return lambda: method(info)
+        return False
+    return True

@@ -1,6 +1,6 @@
 """What has been done to an object and is not in its log yet."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from domain.durable_object import (
     AlarmDeleted,
@@ -11,27 +11,36 @@ from domain.durable_object import (
 )
 
 UNTOUCHED = object()
+Fact = Callable[[str, int], ObjectEvent]
+"""Makes an event of the object's id and version."""
+
 EVENT_BYTES = 8 * 1024 * 1024  # of values in one event; more are written as several
 
 
 class Changes:
     """Puts and deletes by key, whether all was deleted first, and what became of the alarm.
 
-    `alarm` is UNTOUCHED, None if it was deleted, or the time it was set to; `handled` is
-    the time of the alarm whose handler ended well.
+    `facts` make events that are for the log alone; `alarm` is UNTOUCHED, None if it was
+    deleted, or the time it was set to; `handled` is the time of the alarm whose handler
+    ended well.
     """
 
-    __slots__ = ("alarm", "cleared", "handled", "values")
+    __slots__ = ("alarm", "cleared", "facts", "handled", "values")
 
     def __init__(self) -> None:
         self.values: dict[str, bytes | None] = {}
         self.cleared = False
+        self.facts: list[Fact] = []
         self.alarm: object = UNTOUCHED
         self.handled: int | None = None
 
     def __bool__(self) -> bool:
         return bool(
-            self.values or self.cleared or self.alarm is not UNTOUCHED or self.handled is not None
+            self.values
+            or self.cleared
+            or self.facts
+            or self.alarm is not UNTOUCHED
+            or self.handled is not None
         )
 
     def clear(self) -> None:
@@ -51,6 +60,9 @@ class Changes:
                 version += 1
                 yield StorageWritten(object_id, version, puts, deletes, cleared)
                 deletes, cleared = (), False
+        for fact in self.facts:
+            version += 1
+            yield fact(object_id, version)
         if self.handled is not None:
             version += 1
             alarm_at_ms = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from domain.durable_object import ObjectId
 
 if TYPE_CHECKING:
+    from infrastructure.objects.changes import Fact
     from infrastructure.objects.live_object import LiveObject
     from infrastructure.objects.storage import Storage
 
@@ -41,16 +42,29 @@ class Context:
         another one wants the object."""
         return self._live.should_yield()
 
+    def cut_off(self) -> int:
+        """How many alarms, the one that runs among them, a process had under way together
+        when it ended, or stood still for longer than its lease; 0 if none has."""
+        return self._live.cut_off()
+
+    def record(self, fact: "Fact") -> None:
+        """Has an event in the log, beside what is written to the storage."""
+        self._live.record(fact)
+
+    def count(self, what: str) -> None:
+        """Counts it for `/readyz`."""
+        self._live.count(what)
+
     def waitUntil(self, work: Awaitable[Any]) -> None:
         """Runs `work` beside the handler. What it raises is logged and fails nothing."""
-        self._live.run_beside(work)
+        self._live.tasks.beside(work)
 
     def blockConcurrencyWhile(self, work: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
         """Runs `work` while no other call of this object begins. Returns what it returns.
 
         If it raises, the object is dropped from memory and made anew.
         """
-        return self._live.run_alone(work)
+        return self._live.tasks.alone(work)
 
     wait_until = waitUntil
     block_concurrency_while = blockConcurrencyWhile

@@ -9,6 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from typing import Any
 
@@ -21,8 +23,13 @@ from infrastructure.errors import ObjectElsewhere, Overloaded, StoreStopped
 from infrastructure.objects.alarms import HANDLER_LIMIT_SECONDS, ObjectAlarmRunner
 from infrastructure.objects.live_object import LiveObject
 from infrastructure.objects.object_commands import Acquired, AcquireObject, ReleaseObjects
-from infrastructure.objects.object_projections import decode_snapshot
+from infrastructure.objects.object_projections import (
+    ROW_BYTES,
+    SnapshotCadence,
+    decode_snapshot,
+)
 from infrastructure.objects.ownership import Ownership
+from infrastructure.objects.running_code import guarded, unwatch_tasks, watch_tasks
 from infrastructure.objects.stub import Namespace
 from infrastructure.unit_of_work import Work
 
@@ -31,6 +38,7 @@ MAX_OBJECTS = 10_000  # in memory
 IDLE_SECONDS = 10.0  # an object that nobody used for so long is dropped from memory
 HANDOVER_SECONDS = 5.0  # how long a call waits for another process to let go of the object
 HANDOVER_POLL_SECONDS = 0.02
+LINGER_SECONDS = 2.0  # how long work that nobody waits for may keep it from another process
 STOP_SECONDS = 8.0  # how long handlers under way may take when the process stops
 TEND_SECONDS = 1.0
 
@@ -66,7 +74,7 @@ class ObjectHost:
         self._live: dict[str, LiveObject] = {}
         self._making: dict[str, asyncio.Future[LiveObject]] = {}
         self._leaving: dict[str, asyncio.Event] = {}
-        self._wanted: frozenset[str] = frozenset()
+        self._wanted: dict[str, float] = {}  # since when, in the loop's time
         self._calls = 0
         self.accepting = False  # new requests and alarms
         self._closed = True  # calls, which those under way may still make for a while
@@ -79,6 +87,7 @@ class ObjectHost:
 
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
+        watch_tasks(self.loop)
         await self.ownership.renew()
         self.accepting, self._closed = True, False
         self._tending = self.loop.create_task(self._tend())
@@ -94,7 +103,7 @@ class ObjectHost:
             await asyncio.sleep(HANDOVER_POLL_SECONDS)
         self._closed = True
         for live in self._live.values():
-            live.cancel_handlers()
+            live.tasks.cancel()
         await self.alarms.stop()
         for live in list(self._live.values()):
             try:
@@ -104,6 +113,7 @@ class ObjectHost:
         self._tending.cancel()
         self._tending = None
         await self.ownership.leave()
+        unwatch_tasks(self.loop)
 
     async def call(self, identity: ObjectId, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Runs a public method of an object. Raises what it raises, NoSuchMethod, or
@@ -126,7 +136,8 @@ class ObjectHost:
         live.active += 1
         try:
             result = await use(live)
-            await self.ownership.assure(live)
+            if live.dropped is not None or not self.ownership.is_valid():
+                await self.ownership.assure(live)
             return result
         finally:
             live.active -= 1
@@ -158,6 +169,9 @@ class ObjectHost:
 
     def should_yield(self, object_id: str) -> bool:
         return not self.accepting or object_id in self._wanted
+
+    def count(self, what: str) -> None:
+        self._application.alarm_handler.counts[what] += 1
 
     def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None:
         """Hands it to the writer; `on_done` is called on the loop."""
@@ -202,13 +216,16 @@ class ObjectHost:
                 continue
             live = self._live.get(key)
             if live is not None:
-                await self.ownership.renew_if_lapsed()
+                if not self.ownership.is_valid():
+                    await self.ownership.renew()
                 if live.dropped is None and key not in self._leaving:
                     return live
                 continue
             making = self._making.get(key)
             if making is None:
-                making = self._making[key] = self.loop.create_task(self._make(identity))
+                # In a context of nobody's: it is not the activity of the object that calls.
+                making = self.loop.create_task(self._make(identity), context=Context())
+                self._making[key] = making
                 making.add_done_callback(lambda _: self._making.pop(key, None))
             made = await asyncio.shield(making)
             # Handed over before we had our turn, it is to be asked for again; dropped by its
@@ -221,9 +238,7 @@ class ObjectHost:
         if object_class is None:
             raise NoSuchMethod(f"there is no class {identity.class_name} here")
         if len(self._live) >= MAX_OBJECTS:
-            await self._let_go(self._idle_longest(MAX_OBJECTS // 10))
-            if len(self._live) >= MAX_OBJECTS:
-                raise Overloaded(f"{MAX_OBJECTS} objects are in use")
+            await self._make_room()
         acquired = await self._acquire(str(identity))
         live = self._read(identity, acquired)
         self._live[live.id] = live
@@ -265,11 +280,32 @@ class ObjectHost:
         for row in acquired.events:
             stored.apply(self._application.mapper.decode(key, *row))
         parked = acquired.alarm is not None and acquired.alarm[1] is None
-        return LiveObject(identity, stored, snapshot_version, parked, self)
+        since = sum(ROW_BYTES + len(state) for _, _, state in acquired.events)
+        cadence = SnapshotCadence(snapshot_version, since)
+        return LiveObject(identity, stored, cadence, parked, self)
 
-    def _idle_longest(self, count: int) -> list[LiveObject]:
-        idle = [live for live in self._live.values() if live.idle]
-        return sorted(idle, key=lambda live: live.last_used)[:count]
+    async def _make_room(self) -> None:
+        """Drops the longest unused objects; if none is idle, those that only linger."""
+        await self._let_go(self._longest_unused(lambda live: live.idle))
+        if len(self._live) >= MAX_OBJECTS:
+            lingering = self._longest_unused(lambda live: live.lingers)
+            await self._end_work_beside(lingering, f"{MAX_OBJECTS} objects are in memory")
+            await self._let_go(lingering)
+        if len(self._live) >= MAX_OBJECTS:
+            raise Overloaded(f"{MAX_OBJECTS} objects are in use")
+
+    def _longest_unused(self, which: Callable[[LiveObject], bool]) -> list[LiveObject]:
+        found = [live for live in self._live.values() if which(live)]
+        return sorted(found, key=lambda live: live.last_used)[: MAX_OBJECTS // 10]
+
+    async def _end_work_beside(self, objects: list[LiveObject], why: str) -> None:
+        """Ends what keeps these in memory and nobody waits for, all at once."""
+        await asyncio.gather(
+            *(live.tasks.end_beside(f"{live.id} is let go of: {why}") for live in objects)
+        )
+        for live in objects:
+            with suppress(ReservationExpiryError):  # it is dropped, and has said why
+                await live.durable()
 
     async def _let_go(self, objects: list[LiveObject]) -> None:
         """Drops idle objects from memory, and says that others may have them."""
@@ -307,19 +343,22 @@ class ObjectHost:
 
     async def _hand_over(self) -> None:
         wanted = await asyncio.to_thread(self._application.queries.wanted_objects, self.token)
-        self._wanted = frozenset(wanted)
+        now = self.loop.time()
+        self._wanted = {key: self._wanted.get(key, now) for key in wanted}
         here = [self._live[key] for key in wanted if key in self._live]
         # What is wanted and not in memory was dropped after a failure: it only has to be freed.
         stray = [k for k in wanted if k not in self._live and k not in self._making]
         if stray:
             await self.execute(ReleaseObjects(stray, self.token))
+        late = [o for o in here if o.lingers and now - self._wanted[o.id] >= LINGER_SECONDS]
+        await self._end_work_beside(late, "another process wants it")
         await self._let_go(here)
 
 
 def public_method(live: LiveObject, name: str) -> Callable[..., Any]:
     """Raises NoSuchMethod for what callers must not reach."""
     method = None if name.startswith("_") or name in ("alarm", "ctx", "env") else name
-    found = getattr(live.instance, method, None) if method else None
+    found = guarded(getattr, live.instance, method, None) if method else None
     if not callable(found):
         raise NoSuchMethod(f"{live.identity.class_name} has no public method {name}()")
     return found

@@ -9,39 +9,25 @@ whoever waited is told.
 """
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from domain.durable_object import ObjectEvent, ObjectId, StoredObject
 from infrastructure.alarm_commands import Claim
-from infrastructure.errors import ObjectDropped, StoreStopped
-from infrastructure.objects.changes import Changes
+from infrastructure.errors import ObjectDropped
+from infrastructure.objects.changes import Changes, Fact
 from infrastructure.objects.durable_object import Context, DurableObject
 from infrastructure.objects.object_commands import WriteObject
-from infrastructure.objects.object_projections import encode_snapshot, is_snapshot_due
+from infrastructure.objects.object_projections import SnapshotCadence, encode_snapshot
+from infrastructure.objects.running_code import guarded
 from infrastructure.objects.storage import Storage
-from infrastructure.objects.transaction import outside
+from infrastructure.objects.tasks import BlockFailed, HandlerTimeout, ObjectTasks
+from infrastructure.objects.transaction import Turns
 from infrastructure.unit_of_work import Work
 
-BLOCK_SECONDS = 30.0  # how long blockConcurrencyWhile may take; the original's limit, too
-CANCEL_SECONDS = 1.0  # how long a handler that was cancelled may take to end
-
 logger = logging.getLogger(__name__)
-
-
-class HandlerTimeout(Exception):
-    """A handler took longer than it may."""
-
-
-class HandlerCancelled(Exception):
-    """A handler ended by a CancelledError that was not of our making."""
-
-
-class BlockFailed(Exception):
-    """What ran under blockConcurrencyWhile failed, and the object with it."""
 
 
 class Owner(Protocol):
@@ -51,6 +37,7 @@ class Owner(Protocol):
 
     def now_ms(self) -> int: ...
     def should_yield(self, object_id: str) -> bool: ...
+    def count(self, what: str) -> None: ...
     def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None: ...
     def notice(self, at_ms: int) -> None: ...
     def forget(self, live: "LiveObject") -> None: ...
@@ -63,7 +50,7 @@ class LiveObject:
         self,
         identity: ObjectId,
         stored: StoredObject,
-        snapshot_version: int,
+        cadence: SnapshotCadence,
         parked: bool,
         owner: Owner,
     ) -> None:
@@ -84,31 +71,29 @@ class LiveObject:
         self._flush_planned = False
         self._flushed_alarm = stored.alarm_at_ms
         self._version = self._committed = stored.version
-        self._snapshot_version = snapshot_version
+        self._cadence = cadence
         self._outbox: list[ObjectEvent] = []
         self._sending = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._alone: set[asyncio.Future[Any]] = set()
-        self._stopping = False
-        self._beside: set[asyncio.Future[Any]] = set()
-        self._handlers: set[asyncio.Future[Any]] = set()
+        self.tasks = ObjectTasks(self)
+        self.turns = Turns()
 
-    # Running code
+    # Running code (`tasks.py` has what runs)
 
     def make(self, object_class: type, env: Any) -> None:
         """Makes the instance. Raises what its constructor raises."""
         self._has_handler = callable(getattr(object_class, "alarm", None))
         context = Context(self.identity, Storage(self), self)
-        self.instance = outside().run(object_class, context, env)
+        self.instance = guarded(self.tasks.context().run, object_class, context, env)
 
     async def run(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """What the handler returns, or raises, once all it did and saw is on disk."""
-        task = await self._begin(method, args, kwargs)
+        task = await self.tasks.begin(method, args, kwargs)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
-                raise self._why_cancelled() from None
+                raise self.tasks.why_cancelled() from None
             raise
         finally:
             await self.durable()
@@ -116,101 +101,30 @@ class LiveObject:
     async def run_limited(self, method: Callable[..., Any], seconds: float) -> Any:
         """`run`, for so long at most. Raises HandlerTimeout; a handler that does not even
         end when it is cancelled takes the object in memory with it."""
-        task = await self._begin(method, (), {})
+        task = await self.tasks.begin(method, (), {})
         try:
             if not (await asyncio.wait([task], timeout=seconds))[0]:
-                await self._cancel(task)
+                await self.tasks.cancel_handler(task)
                 raise HandlerTimeout(f"the handler took longer than {seconds:g} s")
             if task.cancelled():
-                raise self._why_cancelled()
+                raise self.tasks.why_cancelled()
             return task.result()
         except asyncio.CancelledError:
-            await self._cancel(task)
+            await self.tasks.cancel_handler(task)
             raise
         finally:
             if not isinstance(self.dropped, HandlerTimeout):
                 await self.durable()
 
-    async def _begin(self, method: Callable[..., Any], args: Any, kwargs: Any) -> asyncio.Task[Any]:
-        """Begins a handler as soon as nothing runs that must run alone."""
-        await self.ready()
-        task = self._loop.create_task(called(method, args, kwargs), context=outside())
-        self._handlers.add(task)  # which may outlive whoever called it
-        task.add_done_callback(self._handlers.discard)
-        return task
-
-    async def ready(self) -> None:
-        """Returns when nothing runs that must run alone. Raises if the object is dropped."""
-        while self._alone:
-            await asyncio.wait(self._alone)
-        self.refuse_if_dropped()
-
-    def cancel_handlers(self) -> None:
-        """Ends what still runs, for the process ends."""
-        self._stopping = True
-        for task in [*self._handlers, *self._beside, *self._alone]:
-            task.cancel()
-
-    def _why_cancelled(self) -> Exception:
-        if self._stopping:
-            return StoreStopped("the service is shutting down")
-        return HandlerCancelled("the handler was cancelled by what it awaited")
-
-    async def _cancel(self, task: asyncio.Task[Any]) -> None:
-        task.cancel()
-        if not (await asyncio.wait([task], timeout=CANCEL_SECONDS))[0]:
-            self.drop(HandlerTimeout("its handler does not end"))
-        elif not task.cancelled():
-            task.exception()  # seen, and of no more interest
-
-    def run_beside(self, work: Awaitable[Any]) -> None:
-        async def beside() -> Any:
-            return await work
-
-        task = self._loop.create_task(beside(), context=outside())
-        self._beside.add(task)
-        task.add_done_callback(self._beside_done)
-
-    def _beside_done(self, task: asyncio.Future[Any]) -> None:
-        self._beside.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("waitUntil work of %s failed", self.id, exc_info=task.exception())
-
-    def run_alone(self, work: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-        if not callable(work):
-            raise TypeError(f"blockConcurrencyWhile takes a function, not {type(work).__name__}")
-
-        async def limited() -> Any:
-            async with asyncio.timeout(BLOCK_SECONDS):
-                return await called(work, (), {})
-
-        task = self._loop.create_task(limited(), context=outside())
-        self._alone.add(task)
-        task.add_done_callback(self._alone_done)
-        return task
-
-    def _alone_done(self, task: asyncio.Future[Any]) -> None:
-        self._alone.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            logger.error("blockConcurrencyWhile of %s failed", self.id, exc_info=error)
-        if error is not None or task.cancelled():
-            failure = BlockFailed(f"blockConcurrencyWhile of {self.id} failed: {error!r}")
-            failure.__cause__ = error
-            self.drop(failure)
-
     @property
     def idle(self) -> bool:
         """Whether nothing runs, nothing waits to be written, and nobody waits."""
-        return not (
-            self.active
-            or self._handlers
-            or self._alone
-            or self._beside
-            or self._changes
-            or self._outbox
-            or self._sending
-        )
+        return not (self.active or self.tasks.any or self._changes or self._outbox or self._sending)
+
+    @property
+    def lingers(self) -> bool:
+        """Whether it would be idle but for work beside its handlers."""
+        return not self.active and self.tasks.only_beside
 
     # What storage reads and writes (the protocol `transaction.Data`)
 
@@ -237,6 +151,11 @@ class LiveObject:
         self._changes.clear()
         self._set_alarm(None)
 
+    def record(self, fact: Fact) -> None:
+        """Has an event in the log, with whatever else is written now."""
+        self._changes.facts.append(fact)
+        self._plan_flush()
+
     def get_alarm(self) -> int | None:
         if self._parked or (self._running is not None and not self._touched):
             return None
@@ -254,6 +173,12 @@ class LiveObject:
 
     def now_ms(self) -> int:
         return self._owner.now_ms()
+
+    def cut_off(self) -> int:
+        return 0 if self._running is None else self._running.cut_off
+
+    def count(self, what: str) -> None:
+        self._owner.count(what)
 
     def should_yield(self) -> bool:
         return self._owner.should_yield(self.id)
@@ -326,10 +251,10 @@ class LiveObject:
         events, self._outbox = self._outbox, []
         version = events[-1].originator_version
         snapshot = None
-        since = version - self._snapshot_version
-        if not self._changes and is_snapshot_due(since, len(self.stored.storage)):
+        self._cadence.wrote(events)
+        if not self._changes and self._cadence.is_due(version, self.stored.storage):
             snapshot = (self.id, version, encode_snapshot(self.stored))
-            self._snapshot_version = version
+            self._cadence.was_taken(version)
         self._sending = True
         work = WriteObject(self.id, self._owner.token, self._committed, events, snapshot)
         try:
@@ -372,10 +297,5 @@ class LiveObject:
             if not future.done():
                 future.set_exception(self._refusal())
         self._waiting.clear()
+        self.turns.refuse(self._refusal())
         self._owner.forget(self)
-
-
-async def called(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What a method returns, plain or async."""
-    result = method(*args, **kwargs)
-    return await result if inspect.isawaitable(result) else result

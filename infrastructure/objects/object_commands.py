@@ -88,7 +88,7 @@ class RenewOwner(Work):
 
     Frees those of owners whose lease is long over, or whose process is seen to be gone.
     Returns whether the owner's own lease had not ended before, by the clock that the
-    others go by.
+    others go by, and until when it is by that clock now.
     """
 
     on_tables = True
@@ -99,7 +99,7 @@ class RenewOwner(Work):
         self._claims = claims
         self._process = this_process()
 
-    def run(self, unit: UnitOfWork) -> bool:
+    def run(self, unit: UnitOfWork) -> tuple[bool, int]:
         until_ms = unit.now_ms + self._lease_ms
         owners = unit.session.owners()
         kept = any(o[0] == self._owner and o[1] > unit.now_ms for o in owners)
@@ -116,7 +116,7 @@ class RenewOwner(Work):
             lease_ms = max(self._lease_ms, retry_delay_ms(claim.state.attempts))
             row = (claim.id, (unit.now_ms + lease_ms) / 1000, claim.job_state)
             unit.session.replace_alarm(claim.job_state, row)
-        return kept
+        return kept, until_ms
 
 
 class ReleaseObjects(Work):

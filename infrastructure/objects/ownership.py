@@ -3,17 +3,20 @@
 The lease is the process's; each object's row says whose it is. A process that was
 frozen, or cut off, past its lease asks what it has lost before it runs or answers
 anything; what it tries to write to a lost object is refused in the write itself.
+
+Others judge the lease by the store's clock, so we do, too: a step of it ends the lease here
+as it does there. As it might step back again, a clock that nobody sets must agree.
 """
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from infrastructure.alarm_commands import Claim
 from infrastructure.application import ReservationApplication
+from infrastructure.clock import elapsed_seconds
 from infrastructure.errors import ObjectElsewhere, StoreError
 from infrastructure.objects.object_commands import LeaveObjects, RenewOwner
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from infrastructure.objects.live_object import LiveObject
 
 LEASE_MS = 5_000
-MARGIN_SECONDS = 0.5  # by which we believe the lease to be shorter than it is
+MARGIN_MS = 500  # by which we believe the lease to be shorter than it is
 
 logger = logging.getLogger(__name__)
 
@@ -35,20 +38,23 @@ class Ownership:
         self.shared = False
         self._application = application
         self._host = host
-        self._valid_until = 0.0  # time.monotonic()
+        self._now_ms = application.clock.now_ms
+        self._valid_seconds = 0.0  # up to then, by the clock that nobody sets
+        self._valid_ms = 0  # and by the store's
         self._began = False
 
     async def renew(self, claims: Sequence[Claim] = ()) -> None:
         """Raises StoreError if the database does not answer."""
-        late = self._began and not self._is_valid()
-        asked = time.monotonic()
-        kept = await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
+        late = self._began and not self.is_valid()
+        asked = elapsed_seconds()
+        kept, until_ms = await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
         if late or (self._began and not kept):
             logger.warning("the objects' lease had lapsed: looking what was taken over")
             held = self._host.objects_here()  # before we ask: what comes meanwhile is ours
             owned = await asyncio.to_thread(self._application.queries.owned_objects, self.token)
             self._host.drop_lost(held - owned)
-        self._valid_until = asked + LEASE_MS / 1000 - MARGIN_SECONDS
+        self._valid_seconds = asked + (LEASE_MS - MARGIN_MS) / 1000
+        self._valid_ms = until_ms - MARGIN_MS
         self._began = True
         self.shared = await asyncio.to_thread(
             self._application.queries.other_owners, self.token, self._host.now_ms()
@@ -56,14 +62,10 @@ class Ownership:
 
     async def assure(self, live: "LiveObject") -> None:
         """Returns if the object is ours now. Raises ObjectElsewhere if it was taken over."""
-        await self.renew_if_lapsed()
+        if not self.is_valid():
+            await self.renew()
         if isinstance(live.dropped, ObjectElsewhere):
             raise live.dropped
-
-    async def renew_if_lapsed(self) -> None:
-        """Looks what was taken over, if we have not renewed in time to be sure."""
-        if not self._is_valid():
-            await self.renew()
 
     async def leave(self) -> None:
         try:
@@ -71,5 +73,6 @@ class Ownership:
         except StoreError as error:
             logger.warning("the objects stay ours until the lease ends: %s", error)
 
-    def _is_valid(self) -> bool:
-        return time.monotonic() < self._valid_until
+    def is_valid(self) -> bool:
+        """Whether we can be sure that the lease holds. If not, `renew` looks what was lost."""
+        return self._host.now_ms() < self._valid_ms and elapsed_seconds() < self._valid_seconds

@@ -6,17 +6,23 @@ Cloudflare's API, and the same in snake_case.
 """
 
 import inspect
+import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from domain.alarm import looks_like_seconds
+from domain.prefixes import prefix_range
 from infrastructure.objects import values
 from infrastructure.objects.alarm_time import alarm_time_ms
-from infrastructure.objects.transaction import Data, Running, Transaction, current
+from infrastructure.objects.transaction import Data, Running, current
 
 if TYPE_CHECKING:
     from infrastructure.objects.live_object import LiveObject
 
 MAX_BATCH_KEYS = 128  # of one get, put or delete of several
+
+logger = logging.getLogger(__name__)
 
 
 class Done:
@@ -92,9 +98,9 @@ class Storage:
             if not isinstance(text, str | None):
                 raise TypeError(f"{name} is text, not {text!r}")
         if prefix:
-            start = prefix if start is None else max(start, prefix)
-            last = prefix + "\U0010ffff"
-            end = last if end is None else min(end, last)
+            lower, upper = prefix_range(prefix)
+            start = lower if start is None else max(start, lower)
+            end = min((bound for bound in (end, upper) if bound is not None), default=None)
         data = self._data()
         found: dict[str, Any] = {}
         for key in data.keys(start, end, reverse):
@@ -118,7 +124,10 @@ class Storage:
     def setAlarm(self, time: Any) -> Done:
         """Sets the one alarm there is, replacing any earlier one (see `alarm_time.py`)."""
         self._live.refuse_without_handler()
-        self._data().set_alarm(alarm_time_ms(time, self._live.now_ms()))
+        data, at_ms = self._data(), alarm_time_ms(time, self._live.now_ms())
+        if not isinstance(time, datetime) and looks_like_seconds(time):
+            logger.warning("%s set its alarm to %s ms: were seconds meant?", self._live.id, time)
+        data.set_alarm(at_ms)
         return Done()
 
     def deleteAlarm(self) -> Done:
@@ -130,14 +139,14 @@ class Storage:
         """Runs `closure`, given this storage if it takes an argument: all that it writes is
         kept, or nothing if it raises. Returns what it returns.
 
-        A closure that awaits something other than storage must be awaited. One that another
-        handler overtakes meanwhile writes over what that one wrote to the same keys.
+        Transactions of an object run one after the other: this one begins when those that
+        were asked for before have ended, at once if there are none. So it must be awaited
+        by whoever needs its result, or its effect. Raises TransactionTimeout if it takes
+        longer than TRANSACTION_SECONDS, and RuntimeError within another one. What another
+        handler puts without a transaction is not held up, and may be written over.
         """
-        outer = self._data()
-        if isinstance(outer, Transaction):
-            raise RuntimeError("a transaction is running already: transactions do not nest")
-        call = (lambda: closure(self)) if _takes_argument(closure) else closure
-        return Running(Transaction(self._live), call)
+        self._live.refuse_if_dropped()
+        return Running(self._live, (lambda: closure(self)) if _takes_argument(closure) else closure)
 
     def sync(self) -> Any:
         """Awaited, waits until all that was written before is on disk."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from domain.durable_object import ObjectId, object_id
 from infrastructure.objects import values
 from infrastructure.objects.messages import Request, Response
+from infrastructure.objects.running_code import call_task
 
 if TYPE_CHECKING:
     from infrastructure.objects.host import ObjectHost
@@ -59,7 +60,7 @@ class Stub:
     def _call(self, method: str, args: Any, kwargs: Any) -> "asyncio.Task[Any]":
         args = [_copied(value, f"argument {i + 1} of {method}()") for i, value in enumerate(args)]
         kwargs = {k: _copied(value, f"{k} of {method}()") for k, value in kwargs.items()}
-        return asyncio.ensure_future(self._run(method, args, kwargs))
+        return call_task(self._run(method, args, kwargs))
 
     async def _run(self, method: str, args: Any, kwargs: Any) -> Any:
         result = await self._host.call(self.id, method, *args, **kwargs)

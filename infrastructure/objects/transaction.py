@@ -3,10 +3,14 @@
 What the closure writes goes into an overlay that only it sees, and on to the object when
 it ends. Which overlay a storage call belongs to follows the flow of the code (a context
 variable), so the closure may use its argument or `ctx.storage` alike.
+
+Transactions of one object run one after the other, in the order in which they were asked
+for. One that takes too long is given up, so that the others do not wait for ever.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import types
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +18,13 @@ from infrastructure.objects.changes import UNTOUCHED, Changes
 
 if TYPE_CHECKING:
     from infrastructure.objects.live_object import LiveObject
+
+TRANSACTION = "transaction"
+TRANSACTION_SECONDS = 30.0  # how long one may keep the others waiting
+
+
+class TransactionTimeout(Exception):
+    """A transaction took longer than it may. Nothing of it was kept."""
 
 
 class Data(Protocol):
@@ -28,13 +39,43 @@ class Data(Protocol):
     def set_alarm(self, at_ms: int | None) -> None: ...
 
 
-class Transaction:
-    """The overlay of one transaction."""
+class Waiting:
+    """Something of an object that waits for the code within it: a transaction, or what
+    blocks its concurrency. Code within goes by the flow, through calls of other objects."""
 
-    def __init__(self, live: "LiveObject") -> None:
+    def __init__(self, kind: str, live: "LiveObject") -> None:
+        self.kind = kind
         self.live = live
         self.ended = False
+
+    def enter(self) -> None:
+        """Has the current context be within this."""
+        _within.set((*_within.get(), self))
+
+
+_within: ContextVar[tuple[Waiting, ...]] = ContextVar("within", default=())
+
+
+def waits_for_us(live: "LiveObject", kind: str) -> bool:
+    """Whether something of this kind of the object waits for the running code."""
+    return any(w.live is live and w.kind == kind and not w.ended for w in _within.get())
+
+
+class Transaction(Waiting):
+    """The overlay of one transaction, which is `expired` when it took too long."""
+
+    def __init__(self, live: "LiveObject") -> None:
+        super().__init__(TRANSACTION, live)
+        self.expired = False
         self._changes = Changes()
+
+    def enter(self) -> None:
+        super().enter()
+        _current.set(self)
+
+    def refuse_if_expired(self) -> None:
+        if self.expired:
+            raise TransactionTimeout(f"a transaction may take {TRANSACTION_SECONDS:g} s")
 
     def read(self, key: str) -> bytes | None:
         if key in self._changes.values:
@@ -72,7 +113,9 @@ class Transaction:
         self._changes.alarm = at_ms
 
     def commit(self) -> None:
-        """Hands everything on to the object, in one step. Raises if that was dropped."""
+        """Hands everything on to the object, in one step. Raises if that was dropped, or
+        this took too long."""
+        self.refuse_if_expired()
         self.live.refuse_if_dropped()
         changes = self._changes
         if changes.cleared:
@@ -92,67 +135,168 @@ _current: ContextVar[Transaction | None] = ContextVar("transaction", default=Non
 def current(live: "LiveObject") -> Data:
     """What a storage call of the running code reads and writes."""
     transaction = _current.get()
-    if transaction is None or transaction.live is not live or transaction.ended:
-        return live  # what was begun within a transaction may outlive it
-    return transaction
+    if transaction is None or transaction.live is not live:
+        return live
+    transaction.refuse_if_expired()
+    return live if transaction.ended else transaction  # what was begun in it may outlive it
 
 
-def outside() -> Any:
-    """A context in which no transaction is running, for a handler that begins."""
-    context = copy_context()
-    context.run(_current.set, None)
-    return context
+def outside_transactions() -> None:
+    """Has the current context be in no transaction, for a handler that begins."""
+    _current.set(None)
+
+
+class Turns:
+    """Whose turn it is among the transactions of an object."""
+
+    __slots__ = ("_taken", "_waiting")
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: list[asyncio.Future[None]] = []  # few, and most objects have none
+
+    def take(self) -> asyncio.Future[None] | None:
+        """None if it is the caller's turn now; else what is done when it is."""
+        if not self._taken:
+            self._taken = True
+            return None
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        return turn
+
+    def pass_on(self) -> None:
+        """The turn of whoever had it is over."""
+        while self._waiting:
+            turn = self._waiting.pop(0)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
+
+    def refuse(self, error: Exception) -> None:
+        """Nobody who waits gets a turn any more."""
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_exception(error)
+        self._waiting.clear()
 
 
 class Running:
-    """A closure under way. It has run, when this is made, until its first await that has
-    to wait; the rest is done by awaiting it, or by itself if nobody does."""
+    """A closure under way, or waiting for its turn. If that was free it has run, when this
+    is made, until its first await that has to wait; the rest is done by awaiting it, or by
+    itself if nobody does."""
 
-    def __init__(self, transaction: Transaction, closure: Callable[[], Any]) -> None:
-        self._transaction = transaction
+    def __init__(self, live: "LiveObject", closure: Callable[[], Any]) -> None:
+        if waits_for_us(live, TRANSACTION):
+            raise RuntimeError(
+                f"a transaction of {live.id} waits for this code, which begins another one: "
+                "transactions of an object run one after the other, and do not nest"
+            )
+        self._transaction = Transaction(live)
+        self._closure = closure
         self._context = copy_context()
-        self._context.run(_current.set, transaction)
+        self._context.run(self._transaction.enter)
         self._result: Any = None
         self._steps: Any = None
+        self._waiting_for: Any = None
+        self._limit: asyncio.TimerHandle | None = None
         self._awaited = False
-        result = self._step(closure)
-        if isinstance(result, Awaitable):
-            self._steps = result.__await__()
-            self._waiting_for = self._step(lambda: next(self._steps))
-            if self._steps is not None:
-                asyncio.get_running_loop().call_soon(self._go_on_alone)
-        else:
-            self._finish(result)
+        self._driver: asyncio.Task[Any] | None = None
+        self._turn = live.turns.take()
+        if self._turn is None:
+            self._begin()
+        if not self._transaction.ended:
+            asyncio.get_running_loop().call_soon(self._go_on_alone)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        self._awaited = True
+        return (self._driver or self._go_on()).__await__()
 
     def _go_on_alone(self) -> None:
         if not self._awaited:
-            self._transaction.live.run_beside(self)
+            self._driver = self._transaction.live.tasks.beside(self._go_on())
 
-    def __await__(self) -> Iterator[Any]:
-        self._awaited = True
-        while self._steps is not None:
+    async def _go_on(self) -> Any:
+        if self._turn is not None:
+            await self._its_turn(self._turn)
+            self._turn = None
+            self._begin()
+        if not self._transaction.ended:
+            try:
+                async with asyncio.timeout(TRANSACTION_SECONDS) as limit:
+                    await self._rest()
+            except TimeoutError:
+                self._transaction.expired |= limit.expired()
+                self._transaction.refuse_if_expired()
+                raise
+            finally:
+                self._end()  # whatever ended it, a cancellation among others
+        return self._result
+
+    async def _its_turn(self, turn: asyncio.Future[None]) -> None:
+        try:
+            await turn
+        except BaseException:
+            if turn.cancelled() or turn.exception() is not None:
+                self._transaction.ended = True
+            else:
+                self._end()  # it had just come
+            raise
+
+    def _begin(self) -> None:
+        """Runs the closure as far as it goes without waiting."""
+        result = self._run(self._closure)
+        if not isinstance(result, Awaitable):
+            self._finish(result)
+            return
+        self._steps = result.__await__()
+        self._step(lambda: next(self._steps))
+        if not self._transaction.ended:
+            loop = asyncio.get_running_loop()
+            self._limit = loop.call_later(TRANSACTION_SECONDS, self._expire)
+
+    @types.coroutine
+    def _rest(self) -> Iterator[Any]:
+        while not self._transaction.ended:
             try:
                 sent = yield self._waiting_for
             except BaseException as error:
                 failure = error  # the name of an except clause does not outlive it
-                self._waiting_for = self._step(lambda e=failure: self._steps.throw(e))
+                self._step(lambda e=failure: self._steps.throw(e))
             else:
-                self._waiting_for = self._step(lambda s=sent: self._steps.send(s))
-        return self._result
+                self._step(lambda s=sent: self._steps.send(s))
+        self._transaction.refuse_if_expired()
 
-    def _step(self, step: Callable[[], Any]) -> Any:
+    def _step(self, step: Callable[[], Any]) -> None:
         """Runs on to the next await that has to wait; commits if there is none."""
         try:
-            return self._context.run(step)
+            self._waiting_for = self._run(step)
         except StopIteration as end:
-            self._steps = None
             self._finish(end.value)
-        except BaseException:
-            self._transaction.ended = True
+
+    def _run(self, step: Callable[[], Any]) -> Any:
+        try:
+            return self._context.run(step)
+        except StopIteration:
             raise
-        return None
+        except BaseException:
+            self._end()
+            raise
 
     def _finish(self, result: Any) -> None:
-        self._transaction.ended = True
-        self._transaction.commit()
+        try:
+            self._transaction.commit()
+        finally:
+            self._end()
         self._result = result
+
+    def _expire(self) -> None:
+        self._transaction.expired = True
+        self._end()
+
+    def _end(self) -> None:
+        if not self._transaction.ended:
+            self._transaction.ended = True
+            if self._limit is not None:
+                self._limit.cancel()
+            self._transaction.live.turns.pass_on()

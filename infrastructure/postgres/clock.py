@@ -6,9 +6,7 @@ at most a second apart) the node counts on from the last answer with a clock tha
 sets. So a node whose time of day is wrong behaves like any other.
 """
 
-import time
-
-from infrastructure.clock import SystemClock
+from infrastructure.clock import SystemClock, elapsed_seconds
 
 
 class DatabaseClock:
@@ -22,10 +20,10 @@ class DatabaseClock:
 
         It stood there a moment ago, so ours is never ahead.
         """
-        self._seen = (now_ms, time.monotonic())
+        self._seen = (now_ms, elapsed_seconds())
 
     def now_ms(self) -> int:
         if self._seen is None:
             return SystemClock().now_ms()
         then_ms, at = self._seen
-        return then_ms + int((time.monotonic() - at) * 1000)
+        return then_ms + int((elapsed_seconds() - at) * 1000)

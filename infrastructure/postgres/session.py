@@ -20,6 +20,7 @@ from uuid import uuid4
 import psycopg
 
 from infrastructure.errors import OutcomeUnknown, StoreError, StoreStopped, StoreUnavailable
+from infrastructure.instants import ms_of_seconds
 from infrastructure.postgres.arrays import columns, texts
 from infrastructure.postgres.database import (
     NOW,
@@ -239,7 +240,7 @@ class PostgresSession(Session):
         """Has other nodes look at an alarm that is due before they would look anyway."""
         if next_run_time is None:
             return
-        due_ms = int(next_run_time * 1000)
+        due_ms = ms_of_seconds(next_run_time)
         if due_ms < self._database.clock.now_ms() + NOTIFY_WITHIN_MS:
             self._soonest_ms = min(due_ms, self._soonest_ms or due_ms)
 

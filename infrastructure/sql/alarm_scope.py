@@ -2,10 +2,8 @@
 
 from domain.durable_object import OBJECT_PREFIX
 from infrastructure.projections import AlarmScope
+from infrastructure.sql.prefixes import begins_with
 
-# A CASE, because no planner looks into it: whoever asks wants the earliest first, from the
-# index of times. A bare range of ids would lead to gathering all of them, to be sorted.
-_BEGINS_WITH = "CASE WHEN alarms.id >= ? AND alarms.id < ? THEN TRUE ELSE FALSE END"
 _NOT_ELSEWHERE = """ AND NOT EXISTS (
     SELECT 1 FROM ownerships JOIN owners ON owners.token = ownerships.owner
     WHERE ownerships.id = alarms.id AND ownerships.owner <> ? AND owners.until_ms > ?)"""
@@ -16,8 +14,11 @@ def in_scope(scope: AlarmScope, now_ms: int) -> tuple[str, list[object]]:
     wheres: list[str] = []
     values: list[object] = []
     for prefix in scope.prefixes:
-        where = _BEGINS_WITH
-        values += [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
+        begins, bounds = begins_with("alarms.id", prefix)
+        # A CASE, because no planner looks into it: whoever asks wants the earliest first, from
+        # the index of times. A bare range of ids would lead to gathering all, to be sorted.
+        where = f"CASE WHEN {begins} THEN TRUE ELSE FALSE END"
+        values += bounds
         if prefix.startswith(OBJECT_PREFIX):  # a reservation is in nobody's hands
             where += _NOT_ELSEWHERE
             values += [scope.owner, now_ms]

@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 from domain.reservation import ID_PREFIX, Reservation
 from infrastructure.errors import StoreDamaged
+from infrastructure.instants import ms_of_seconds
 from infrastructure.projections import AlarmRow, AlarmScope
 from infrastructure.sql.alarm_scope import in_scope
+from infrastructure.sql.prefixes import begins_with
 
 _RESERVATION = """
 SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
@@ -80,8 +82,9 @@ class Queries:
         """Up to `limit` reservations, by name, those after the name `after`."""
         wheres, values = ["name > ?"], [after]
         if prefix:
-            wheres.append("name >= ? AND name < ?")
-            values += [prefix, prefix + "\U0010ffff"]
+            begins, bounds = begins_with("name", prefix)
+            wheres.append(begins)
+            values += bounds
         if status is not None:
             wheres.append("status = ?")
             values.append(status)
@@ -146,7 +149,7 @@ class Queries:
             " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL),"
             " (SELECT min(next_run_time) FROM alarms)"
         )
-        return Overview(held, parked, None if soonest is None else round(soonest * 1000))
+        return Overview(held, parked, None if soonest is None else ms_of_seconds(soonest))
 
     def backlog(self, scope: AlarmScope, now_ms: int) -> tuple[int, int]:
         """(how long the oldest due alarm of a scope has waited in ms, how many are parked)."""
@@ -158,7 +161,7 @@ class Queries:
             " (SELECT max(position) FROM events)",  # if its end is damaged, no log grows
             (now_ms / 1000, *values),
         )
-        return (0 if oldest is None else now_ms - round(oldest * 1000)), parked
+        return (0 if oldest is None else now_ms - ms_of_seconds(oldest)), parked
 
     def has_alarm(self, alarm_id: str, job_state: bytes) -> bool:
         """Whether that alarm still has that state."""
@@ -247,12 +250,8 @@ class Queries:
 
     def has_objects(self, prefix: str) -> bool:
         """Whether there is an object whose id begins so."""
-        return bool(
-            self._one(
-                "SELECT EXISTS (SELECT 1 FROM objects WHERE id >= ? AND id < ?)",
-                (prefix, prefix + "\U0010ffff"),
-            )[0]
-        )
+        begins, bounds = begins_with("id", prefix)
+        return bool(self._one(f"SELECT EXISTS (SELECT 1 FROM objects WHERE {begins})", bounds)[0])
 
     def wanted_objects(self, owner: str) -> list[str]:
         """Objects of this owner that another process has asked for."""

@@ -11,10 +11,10 @@ from flask.testing import FlaskClient
 
 from api.cli import main
 from api.http import create_app
-from api.schedules import Schedules
 from infrastructure.application import ReservationApplication
 from infrastructure.objects.event_schedule import EventSchedule
 from tests.support.clock import ManualClock
+from tests.support.loops import schedules_of
 from tests.support.server import wait_for
 
 EVENT = "/schedules/agent/events/report"
@@ -22,9 +22,8 @@ EVENT = "/schedules/agent/events/report"
 
 @pytest.fixture
 def client(application: ReservationApplication) -> Iterator[FlaskClient]:
-    schedules = Schedules(application)
-    yield create_app(application, schedules=schedules).test_client()
-    schedules.stop()
+    with schedules_of(application) as schedules:
+        yield create_app(application, schedules=schedules).test_client()
 
 
 def put(client: FlaskClient, path: str = EVENT, **body: Any) -> Any:
@@ -47,8 +46,10 @@ def test_an_event_is_put_replaced_shown_and_cancelled(
         "payload": {"to": "me"},
         "runs": 0,
         "missed": 0,
+        "gaveUp": 0,
         "attempts": 0,
         "parked": False,
+        "nextProblem": None,
         "revision": 1,
     }
     shown = client.get(EVENT)
@@ -154,3 +155,40 @@ def test_the_command_line_puts_lists_shows_and_cancels(
     assert bad.exit_code == 2
     assert "repeatMs is a whole number" in bad.output
     assert run("schedule", "put", "agent", "x", "--payload", "{").exit_code == 2
+
+
+def test_f53_the_history_and_the_feed_tell_what_ran_and_what_was_cancelled(
+    client: FlaskClient,
+    application: ReservationApplication,
+    clock: ManualClock,
+    database_path: Path,
+) -> None:
+    put(client, runAt=clock.now_ms(), payload={"to": "me"})
+    put(client, "/schedules/agent/events/later", runAt=clock.now_ms() + 60_000)
+    client.delete("/schedules/agent/events/later")
+    application.alarm_handler.settle(application.alarm_handler.claim())
+    wait_for(lambda: client.get(EVENT).status_code == 404, 5)
+    shown = client.get("/events").json["events"]
+    facts = {e["event"]: e["data"] for e in shown if e["event"] in ("RunEnded", "EventCancelled")}
+    now = clock.now_ms()
+    assert facts == {
+        "EventCancelled": {
+            "eventId": "later",
+            "revision": 2,
+            "plannedAt": now + 60_000,
+            "reason": "cancelled",
+        },
+        "RunEnded": {
+            "eventId": "report",
+            "revision": 1,
+            "plannedAt": now,
+            "beganAt": now,
+            "endedAt": now,
+            "attempt": 1,
+            "outcome": "ok",
+        },
+    }
+    arguments = ["history", "EventSchedule/agent", "--database", str(database_path)]
+    told = " ".join(CliRunner().invoke(main, arguments).output.split())
+    assert 'eventId "report", revision 1, plannedAt 2027-01-15T08:00:00.000Z' in told
+    assert 'attempt 1, outcome "ok"' in told

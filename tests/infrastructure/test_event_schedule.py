@@ -1,66 +1,16 @@
 """Many events on one alarm: what the original's sample gets wrong, among the rest."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from domain.errors import InvalidSchedule
 from infrastructure.address import Address
-from infrastructure.objects import event_schedule
+from infrastructure.objects import schedule_pass
 from infrastructure.objects.event_schedule import EventSchedule
 from tests.support.objects import World
-
-START = 1_800_000_000_000
-
-
-class Agenda(EventSchedule):
-    """Notes what ran when; an event's payload may name what it does."""
-
-    runs: ClassVar[list[tuple[str, int]]] = []
-    does: ClassVar[dict[str, Callable[["Agenda"], Any]]] = {}
-
-    async def processEvent(self, event: dict[str, Any]) -> None:
-        self.runs.append((event["id"], self.ctx.now_ms() - START))
-        act = self.does.get(event["payload"] or "")
-        if act is not None:
-            result = act(self)
-            if result is not None:
-                await result
-
-    async def alarm_at(self) -> int | None:
-        at_ms = await self.ctx.storage.getAlarm()
-        return None if at_ms is None else at_ms - START
-
-
-def fail(agenda: Agenda) -> None:
-    raise RuntimeError("on purpose")
-
-
-def story(
-    address: Address, steps: Callable[[World, Any], Any], **does: Any
-) -> list[tuple[str, int]]:
-    Agenda.runs, Agenda.does = [], does
-
-    async def run() -> None:
-        async with World(address, Agenda) as world:
-            await steps(world, world.stub("Agenda"))
-
-    asyncio.run(run())
-    return Agenda.runs
-
-
-async def go_on(world: World, until_ms: int) -> None:
-    """Lets the clock go by, from alarm to alarm."""
-    while True:
-        await world.ring()
-        scope = world.application.alarm_handler.scope
-        due = world.application.queries.next_look(scope, world.clock.now_ms())
-        if due is None or due * 1000 > START + until_ms:
-            break
-        world.clock.move_to(max(round(due * 1000), world.clock.now_ms()))
-    world.clock.move_to(START + until_ms)
+from tests.support.schedules import START, Agenda, fail, go_on, story
 
 
 def test_events_run_in_the_order_in_which_they_are_due(address: Address) -> None:
@@ -232,7 +182,7 @@ def test_lists_come_in_pages(address: Address) -> None:
 def test_a_pass_that_has_gone_on_for_long_hands_over_to_the_next(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_schedule, "PASS_SECONDS", 0)
+    monkeypatch.setattr(schedule_pass, "PASS_SECONDS", 0)
 
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("a", START + 10)
@@ -261,7 +211,7 @@ def test_a_payload_that_is_refused_leaves_the_event_it_was_to_replace(
 def test_an_event_that_hangs_is_counted_and_parked_alone(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_schedule, "RUN_SECONDS", 0.02)
+    monkeypatch.setattr(schedule_pass, "RUN_SECONDS", 0.02)
 
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("hangs", START + 1_000, payload="hangs")
@@ -292,7 +242,7 @@ def test_a_cancellation_of_its_own_making_is_that_events_failure(address: Addres
 def test_a_pass_over_its_time_goes_on_beginning_while_a_slow_run_holds_it_up(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_schedule, "PASS_SECONDS", 0.01)
+    monkeypatch.setattr(schedule_pass, "PASS_SECONDS", 0.01)
 
     async def steps(world: World, agenda: Any) -> None:
         world.go = asyncio.Event()

@@ -14,7 +14,7 @@ import pytest
 
 from infrastructure.address import Address
 from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.live_object import HandlerTimeout
+from infrastructure.objects.tasks import HandlerTimeout
 from tests.support.objects import World
 
 START = 1_800_000_000_000

@@ -55,6 +55,16 @@ class World:
             await self.settled()
         return self.attempts[before:]
 
+    async def end(self) -> None:
+        """Ends it as kill -9 would, for all that others can see: what it has not written is
+        lost, and nobody gives back what it has claimed."""
+        self.application.writer._accepting = False
+        self.host._tending.cancel()
+        for live in list(self.host._live.values()):
+            live.drop(RuntimeError("its process has ended"))
+        for task in list(self.host.alarms._running):
+            task.cancel()
+
     async def settled(self) -> None:
         while self.host.alarms.running:
             await asyncio.sleep(0.001)

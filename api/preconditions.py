@@ -1,0 +1,34 @@
+"""If-Match and If-None-Match of a request (RFC 9110, 13.1), and the tags that they name."""
+
+from flask import Response, request
+from werkzeug.http import parse_etags
+
+from api.questions import InvalidParameter
+from domain.preconditions import Preconditions, Tags
+
+
+def preconditions() -> Preconditions:
+    """What the request sets. Raises InvalidParameter for a header that names nothing."""
+    return Preconditions(_tags("If-Match"), _tags("If-None-Match"))
+
+
+def tagged(response: Response, tag: str) -> Response:
+    response.set_etag(tag)
+    return response
+
+
+def not_modified(tag: str) -> Response:
+    response = tagged(Response(status=304), tag)
+    del response.headers["Content-Type"]
+    return response
+
+
+def _tags(header: str) -> Tags | None:
+    text = request.headers.get(header)
+    if text is None:
+        return None
+    found = parse_etags(text)
+    if not found:
+        raise InvalidParameter(f'{header} must be * or a list of entity tags, as in "a", "b".')
+    strong = frozenset(found.as_set())
+    return Tags(found.star_tag, strong, frozenset(found.as_set(include_weak=True)) - strong)
