@@ -27,6 +27,7 @@ from api.http import create_app
 from api.schedules import Schedules
 from domain.errors import ReservationExpiryError
 from infrastructure.application import IN_FLIGHT_LIMIT, ReservationApplication
+from infrastructure.redaction import without_secrets
 from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
 
 # More threads than commands that may wait for the database, so that reads and health
@@ -217,6 +218,8 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(without_secrets)
 
 
 def _no_target() -> None:

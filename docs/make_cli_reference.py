@@ -31,6 +31,15 @@ error.
 | 3 | the database or file cannot be used: missing, foreign, newer, damaged, in use, read-only |
 | 4 | `serve` cannot listen on the address |
 | 5 | no such reservation or alarm |
+| 130 | interrupted: Ctrl-C |
+
+An address is the path of a SQLite file, `sqlite:///FILE` or `postgresql://...`, the same in
+`--database`, in `RESERVATION_DATABASE` and in make's `DATABASE`; whatever else is given there
+is refused. `./NAME` is always a file. **Keep passwords out of the command line**, where every
+account of the machine can read them while the process starts, and the shell remembers them:
+put the URL into `RESERVATION_DATABASE`, or leave the password out of it and use `PGPASSFILE`,
+`PGPASSWORD` or `?service=NAME`. One that is given there all the same is taken out of what `ps`
+shows within a moment, with a warning.
 
 Shell completion: put `eval "$(_RESERVATION_EXPIRY_COMPLETE=bash_source reservation-expiry)"`
 into `~/.bashrc` (`zsh_source` and `fish_source` for the others).

@@ -1,17 +1,17 @@
 """What the commands share: options, the application on a file, output, exit codes."""
 
-import sys
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, time
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
 
+from api.cli import EXIT_REFUSED
 from domain.errors import DomainError, ReservationExpiryError
-from infrastructure.address import Address, address_of
+from infrastructure.address import Address, PostgresAddress, address_of
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import DatabaseRefused, InvalidAddress, NewerSchema
 from infrastructure.settings import DEFAULT_DATABASE
@@ -20,9 +20,16 @@ from infrastructure.store import Store, open_store
 
 EXIT_DIFFERENT = 1
 EXIT_USAGE = 2  # click's own
-EXIT_REFUSED = 3
 EXIT_CANNOT_LISTEN = 4
 EXIT_NOT_FOUND = 5
+
+
+class Failed(click.ClickException):
+    """Ends the command with a sentence and an exit code."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = code
 
 
 class Command(click.Command):
@@ -34,21 +41,15 @@ class Command(click.Command):
         except DomainError as error:
             raise click.UsageError(str(error), ctx) from error
         except ReservationExpiryError as error:
-            fail(str(error), exit_code_of(error))
-        except BrokenPipeError:
-            sys.stderr.close()  # the reader went away; nothing is left to say
-            sys.exit(0)
-        except OSError as error:
-            fail(f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}")
+            raise Failed(str(error), exit_code_of(error)) from error
 
 
 def exit_code_of(error: ReservationExpiryError) -> int:
     return EXIT_CANNOT_LISTEN if error.code == "cannot-listen" else EXIT_REFUSED
 
 
-def fail(sentence: str, code: int = EXIT_REFUSED) -> None:
-    click.echo(f"reservation-expiry: {sentence}", err=True)
-    sys.exit(code)
+def fail(sentence: str, code: int = EXIT_REFUSED) -> NoReturn:
+    raise Failed(sentence, code)
 
 
 class Database(click.ParamType):
@@ -58,17 +59,22 @@ class Database(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Address:
         try:
-            address = address_of(value) if isinstance(value, str) else value
+            return value if isinstance(value, PostgresAddress) else address_of(str(value))
         except InvalidAddress as error:
             self.fail(str(error), param, ctx)
-        if isinstance(address, Path) and address.is_dir():
-            self.fail(f"{address} is a folder", param, ctx)
-        return address
+
+
+class DatabaseOption(click.Option):
+    """An option whose variable means the same as the option, set to nothing as well."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        return os.environ.get(str(self.envvar))
 
 
 def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--database",
+        cls=DatabaseOption,
         type=Database(),
         default=DEFAULT_DATABASE,
         show_default=True,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from api.cli.common import Command, Database, instant
+from api.cli.common import Command, Database, DatabaseOption, instant
 from infrastructure.address import Address
 from infrastructure.settings import (
     DEFAULT_DATABASE,
@@ -34,6 +34,7 @@ SERVER_OPTIONS = (
     ),
     click.option(
         "--database",
+        cls=DatabaseOption,
         type=Database(),
         default=DEFAULT_DATABASE,
         show_default=True,

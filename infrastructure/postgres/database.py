@@ -31,6 +31,7 @@ from infrastructure.errors import (
 from infrastructure.forks import RefusesAfterFork
 from infrastructure.postgres.clock import DatabaseClock
 from infrastructure.postgres.reader_pool import ReaderPool
+from infrastructure.redaction import redacted
 from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
 
 CONNECT_SECONDS = 3
@@ -237,7 +238,7 @@ def translate(error: psycopg.Error) -> StoreError:
 
 def _first_line(error: psycopg.Error) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return redacted(lines[0]) if lines else type(error).__name__
 
 
 def _parameters(address: PostgresAddress) -> dict[str, Any]:
