@@ -67,41 +67,48 @@ def address_of(text: str) -> Address:
     Raises InvalidAddress for what is neither, and for a path where something is that is no
     file. `./NAME` is always a path.
     """
-    if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
-        raise InvalidAddress("the address has a character in it that is not printable UTF-8 text")
-    if not text or text != text.strip():
-        raise InvalidAddress(f"the address is empty, or has a blank at an end: {ALLOWED}")
-    if text[0] in _QUOTES or text[-1] in _QUOTES:
-        raise InvalidAddress(f"the address has quotes around it: {ALLOWED}")
     if text.startswith(POSTGRES_SCHEMES):
         return _postgres_address(text)
-    return _file_address(text.removeprefix(SQLITE_SCHEME))
+    path = file_named(text.removeprefix(SQLITE_SCHEME))
+    if path.name.endswith(SQLITES_OWN):
+        raise InvalidAddress(f"{path} is the name of a part of another database")
+    refuse_no_file(path)
+    return path
+
+
+def file_named(text: str) -> Path:
+    """The path of a file that `text` means. Raises InvalidAddress if it is to mean something
+    else, by its looks."""
+    _refuse_what_is_around(text)
+    if not text.startswith(("/", ".")):
+        for pattern, problem in _NO_FILE_NAMES:
+            if pattern.match(text):
+                raise InvalidAddress(
+                    f"that is no file of ours, {problem}: {ALLOWED}"
+                    " (if a file is really named so, ./NAME)"
+                )
+    if text.rpartition("/")[2] in ("", ".", ".."):
+        raise InvalidAddress(f"that is a folder: {ALLOWED}")
+    return Path(text)
+
+
+def _refuse_what_is_around(text: str) -> None:
+    if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
+        raise InvalidAddress("that has a character in it that is not printable UTF-8 text")
+    if not text or text != text.strip():
+        raise InvalidAddress(f"that is empty, or has a blank at an end: {ALLOWED}")
+    if text[0] in _QUOTES or text[-1] in _QUOTES:
+        raise InvalidAddress(f"that has quotes around it: {ALLOWED}")
 
 
 def _postgres_address(url: str) -> PostgresAddress:
+    _refuse_what_is_around(url)
     from infrastructure.postgres.shown import problem_of
 
     problem = problem_of(url)
     if problem is not None:
         raise InvalidAddress(f"the postgresql:// URL {problem}")
     return PostgresAddress(url)
-
-
-def _file_address(text: str) -> Path:
-    if not text.startswith(("/", ".")):
-        for pattern, problem in _NO_FILE_NAMES:
-            if pattern.match(text):
-                raise InvalidAddress(
-                    f"that is no database of ours, {problem}: {ALLOWED}"
-                    " (if a file is really named so, ./NAME)"
-                )
-    if text.rpartition("/")[2] in ("", ".", ".."):
-        raise InvalidAddress(f"the address is that of a folder: {ALLOWED}")
-    path = Path(text)
-    if path.name.endswith(SQLITES_OWN):
-        raise InvalidAddress(f"{path} is the name of a part of another database")
-    refuse_no_file(path)
-    return path
 
 
 def refuse_no_file(path: Path) -> None:

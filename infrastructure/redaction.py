@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 
-_USER = re.compile(r"://[^:@/?#\s'\"]*:")
+_USER = re.compile(r":/{1,2}[^:@/?#\s'\"]*:")
 # `password=x`, quoted or not, `?password=x&`, `PGPASSWORD=x`, `"password": "x"`: the value goes
 # on to the next parameter, or to the end.
 _KEY = r"[\w%.+-]{1,64}"

@@ -3,7 +3,7 @@
 Everything else asks the store it is given, and does not know which it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -65,6 +65,10 @@ class Store(Protocol):
 
     def refuse_if_unfit(self) -> None:
         """Raises DatabaseRefused if it can be neither written nor made. May make a folder."""
+        ...
+
+    def cautions(self) -> Iterator[str]:
+        """What its operator should hear of, in sentences."""
         ...
 
     def schema_version(self) -> int:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, time
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -11,12 +12,12 @@ import msgspec
 
 from api.cli import EXIT_REFUSED
 from domain.errors import DomainError, ReservationExpiryError
-from infrastructure.address import Address, PostgresAddress, address_of
+from infrastructure.address import Address, PostgresAddress, address_of, file_named
 from infrastructure.application import ReservationApplication
-from infrastructure.errors import DatabaseRefused, InvalidAddress, NewerSchema
+from infrastructure.errors import InvalidAddress
 from infrastructure.settings import DEFAULT_DATABASE
 from infrastructure.sql.queries import Queries
-from infrastructure.store import Store, open_store
+from infrastructure.startup import opened
 
 EXIT_DIFFERENT = 1
 EXIT_USAGE = 2  # click's own
@@ -64,6 +65,28 @@ class Database(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class File(click.ParamType):
+    """A file to be written or read, `-` for standard output or input. Converts to str."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        try:
+            return value if value == "-" else str(file_named(value))
+        except InvalidAddress as error:
+            self.fail(str(error), param, ctx)
+
+
+class DatabaseFile(Database):
+    """A database that is a file. Converts to a Path."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        address = super().convert(value, param, ctx)
+        if isinstance(address, PostgresAddress):
+            self.fail("that is a server's database, not a file", param, ctx)
+        return address
+
+
 class DatabaseOption(click.Option):
     """An option whose variable means the same as the option, set to nothing as well."""
 
@@ -84,32 +107,18 @@ def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--force", is_flag=True, help="Replace one that is there.")(command)
+
+
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
 
 
 @contextmanager
-def opened(address: Address) -> Iterator[Store]:
-    """The store at `address`, which must be there and of this release's schema."""
-    store = open_store(address)
-    try:
-        version = store.schema_version() if store.exists() else 0
-        if version == 0:
-            raise DatabaseRefused(f"there is no database at {address}")
-        if version < store.newest_schema:
-            raise NewerSchema(
-                f"{address} has schema {version}, this release needs {store.newest_schema}: "
-                "serve it once to migrate it"
-            )
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def queries(address: Address) -> Iterator[Queries]:
+def queries(address: Address, *, log_only: bool = False) -> Iterator[Queries]:
     """For commands that only ask."""
-    with opened(address) as store:
+    with opened(address, log_only=log_only) as store:
         yield Queries(store)
 
 
@@ -119,7 +128,7 @@ def application(address: Address) -> Iterator[ReservationApplication]:
 
     The alarms are left to a server.
     """
-    with opened(address):
+    with opened(address, to_write=True):
         pass
     running = ReservationApplication(address)
     running.start(alarms=False)

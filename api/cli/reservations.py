@@ -74,7 +74,7 @@ def show(
 @json_option
 def history(name: str, database: Address, as_json: bool) -> None:
     """List what happened to NAME, or to the object CLASS/NAME, event by event."""
-    with queries(database) as asked:
+    with queries(database, log_only=True) as asked:
         rows = asked.events_of(id_of(name))
     if not rows:
         fail(f"nothing ever happened to {name}", EXIT_NOT_FOUND)
@@ -114,7 +114,7 @@ def list_reservations(
 @json_option
 def events(after: int, limit: int | None, follow: bool, database: Address, as_json: bool) -> None:
     """Print the log, in order of position."""
-    with queries(database) as asked:
+    with queries(database, log_only=True) as asked:
         for rows in _pages(asked, after, limit, follow):
             for event in _shown(rows):
                 print_json(event) if as_json else click.echo(_line(event))

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from infrastructure.errors import DatabaseRefused, StoreError
 from infrastructure.postgres import schema
@@ -53,6 +53,10 @@ class PostgresStore(Database):
     def refuse_if_unfit(self) -> None:
         if not self.exists():
             schema.refuse_if_not_to_be_made(self)
+
+    def cautions(self) -> Iterator[str]:
+        """Who may do what is the server's to say."""
+        return iter(())
 
     def schema_version(self) -> int:
         version, now_ms = schema.schema_version(self)

@@ -1,11 +1,10 @@
 """The SQLite store as the rest of the project sees it (`infrastructure/store.py`)."""
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from infrastructure.clock import Clock, SystemClock
-from infrastructure.errors import DatabaseNotWritable
+from infrastructure.files import open_to_others
 from infrastructure.sqlite import schema
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.engine import Engine, read_engine
@@ -36,13 +35,13 @@ class SqliteStore(Database):
         return self.path.is_file()
 
     def refuse_if_unfit(self) -> None:
-        path = self.path
-        if not path.exists():
-            schema.make_folder(path)
-            if not os.access(path.parent, os.W_OK):
-                raise DatabaseNotWritable(f"the folder {path.parent} cannot be written")
-        elif not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-            raise DatabaseNotWritable(f"{path} or its folder cannot be written")
+        if self.path.exists():
+            schema.refuse_if_not_writable(self)
+        else:
+            schema.refuse_if_not_to_be_made(self.path)
+
+    def cautions(self) -> Iterator[str]:
+        return open_to_others(self.path)
 
     def schema_version(self) -> int:
         return schema.schema_version(self)

@@ -168,9 +168,11 @@ def test_backup_and_restore(run, application: ReservationApplication, tmp_path: 
     application.hold("seat-1", 60)
     backup = str(tmp_path / "backup.db")
     assert "2 events" in run("backup", backup).output
-    assert run("restore", backup).exit_code == EXIT_REFUSED  # the application has it open
+    assert "is there already" not in run("backup", backup, "--force").output
+    assert run("restore", backup, "--force").exit_code == EXIT_REFUSED  # it is in use
     application.stop()
-    assert run("restore", backup).exit_code == 0
+    assert run("restore", backup).exit_code == EXIT_REFUSED
+    assert run("restore", backup, "--force").exit_code == 0
 
 
 MISTAKES = {
@@ -189,7 +191,7 @@ MISTAKES = {
     ("serve", "--port", "0"): (EXIT_USAGE, "0 is not in the range"),
     ("list", "--database", "mysql://x/y"): (
         EXIT_USAGE,
-        "that is no database of ours, for its scheme",
+        "that is no file of ours, for its scheme",
     ),
     ("copy", "--from", "/nope/x.db", "--to", "y.db"): (EXIT_REFUSED, "no database at /nope/x.db"),
     ("list", "--database", "/nope/x.db"): (EXIT_REFUSED, "there is no database at /nope/x.db"),

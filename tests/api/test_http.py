@@ -48,7 +48,8 @@ BOTH_WAYS = ("/reservations/abc", "/x/../reservations/abc")
 
 # Errors of commands that stop before there is a server, or work without one. No request
 # can meet them, so they need no status; a test below holds that to be so.
-COMMAND_LINE_ERRORS = {"CannotListen", "DatabaseInUse", "ImportRefused", "WorkerRefused"}
+COMMAND_LINE_ERRORS = {"CannotListen", "DatabaseInUse", "FileRefused", "ImportRefused"}
+COMMAND_LINE_ERRORS |= {"WorkerRefused"}
 
 
 @pytest.fixture

@@ -298,7 +298,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Full]:
         return
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this user may not mount a small file system")
+        pytest.skip("NOT TESTED: this user may not mount a small file system")
     yield SmallDisk(tmp_path)
     subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
