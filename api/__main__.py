@@ -8,6 +8,7 @@ streams that are closed are stood in for.
 import codecs
 import os
 import sys
+from contextlib import suppress
 
 from infrastructure.redaction import redacted
 
@@ -60,7 +61,8 @@ def _hide_passwords() -> None:
         from setproctitle import setproctitle
 
         setproctitle(" ".join(shown))
-        print(WARNING, file=sys.stderr)
+        with suppress(OSError):
+            print(WARNING, file=sys.stderr, flush=True)
 
 
 def _let_go_of_output() -> None:

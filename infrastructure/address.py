@@ -122,7 +122,7 @@ def refuse_no_file(path: Path) -> None:
         raise InvalidAddress(f"{_short(path)}: {(error.strerror or '').lower()}") from error
     if stat.S_ISDIR(mode):
         raise InvalidAddress(f"{path} is a folder")
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(mode) or str(path.resolve()).startswith(("/proc/", "/sys/")):
         raise InvalidAddress(f"{path} is a device, a pipe or a socket, not a file")
 
 

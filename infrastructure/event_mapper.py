@@ -146,7 +146,7 @@ class EventMapper(Mapper[str]):
             if written_at != event_type.version:
                 values = _lift(values, written_at, event_type)
             return event_type.event_class(originator_id, version, **values)
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise UndecodableEvent(
                 f"{originator_id} version {version} ({topic}) cannot be decoded: {error}"
             ) from error

@@ -19,7 +19,7 @@ import msgspec
 from domain.errors import ReservationExpiryError
 from infrastructure.checksum import GENESIS, chain
 from infrastructure.errors import UndecodableEvent
-from infrastructure.event_mapper import EventMapper
+from infrastructure.event_mapper import EventMapper, Integer
 from infrastructure.files import opened_for_writing
 from infrastructure.sql.session import EventRow
 from infrastructure.store import Store
@@ -50,11 +50,11 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
 class Line(msgspec.Struct, forbid_unknown_fields=True):
     """One event. `state` is its JSON text as it stands in the log."""
 
-    position: int
+    position: Integer
     id: str
-    version: int
+    version: Integer
     topic: str
-    recordedAt: int
+    recordedAt: Integer
     state: str
     checksum: str
 

@@ -119,7 +119,7 @@ def _hint(ctx: click.Context) -> str:
 def _refuse_what_is_no_text(args: Sequence[str]) -> None:
     """A byte that is no UTF-8 comes as half a character, which nothing takes further on."""
     for number, word in enumerate(args, start=1):
-        if not word.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in word):
+        if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in word):
             raise click.UsageError(f"word {number} of the command line is not text in UTF-8")
 
 

@@ -3,6 +3,7 @@
 import click
 
 from api.cli.common import (
+    COUNT,
     EXIT_NOT_FOUND,
     Command,
     application,
@@ -31,7 +32,7 @@ def alarms() -> None:
 @alarms.command(name="list", cls=Command)
 @click.option("--due", is_flag=True, help="Only those whose time has come.")
 @click.option("--parked", is_flag=True, help="Only those that were given up.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--limit", type=COUNT, default=100, show_default=True)
 @database_option
 @json_option
 def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json: bool) -> None:

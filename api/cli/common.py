@@ -1,6 +1,7 @@
 """What the commands share: options, the application on a file, output, exit codes."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, time
@@ -12,7 +13,13 @@ import msgspec
 
 from api.cli import EXIT_REFUSED
 from domain.errors import DomainError, ReservationExpiryError
-from infrastructure.address import Address, PostgresAddress, address_of, file_named
+from infrastructure.address import (
+    Address,
+    PostgresAddress,
+    address_of,
+    file_named,
+    refuse_no_file,
+)
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import InvalidAddress
 from infrastructure.settings import DEFAULT_DATABASE
@@ -23,6 +30,10 @@ EXIT_DIFFERENT = 1
 EXIT_USAGE = 2  # click's own
 EXIT_CANNOT_LISTEN = 4
 EXIT_NOT_FOUND = 5
+
+
+# Counts and positions; more cannot be asked for in JSON either.
+COUNT = click.IntRange(1, 2**53 - 1)
 
 
 class Failed(click.ClickException):
@@ -75,6 +86,22 @@ class File(click.ParamType):
             return value if value == "-" else str(file_named(value))
         except InvalidAddress as error:
             self.fail(str(error), param, ctx)
+
+
+class SourceFile(click.ParamType):
+    """A file that is there, and that each process reads for itself. Converts to a Path."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        try:
+            path = file_named(str(value))
+            refuse_no_file(path)
+        except InvalidAddress as error:
+            self.fail(str(error), param, ctx)
+        if not path.is_file():
+            self.fail(f"there is no file {path}", param, ctx)
+        return path
 
 
 class DatabaseFile(Database):
@@ -162,7 +189,7 @@ class Instant(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, int):
             return value
-        if value.isdigit() and 8 < len(value) <= 16:
+        if re.fullmatch("[0-9]{9,16}", value):
             return int(value)
         try:
             at = _today_at(value) or datetime.fromisoformat(value)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import click
 
@@ -116,7 +116,8 @@ def export(file: str, force: bool, database: Address) -> None:
         progress("exporting", Queries(store).head()) as advance,
     ):
         events = export_log(store, file, advance, force=force)
-    click.echo(f"{events:,} events in {_pace(events, time.perf_counter() - started)}", err=True)
+    with suppress(OSError):  # what counts was written
+        click.echo(f"{events:,} events in {_pace(events, time.perf_counter() - started)}", err=True)
 
 
 @log.command(name="import", cls=Command)

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from api.cli.common import (
+    COUNT,
     EXIT_NOT_FOUND,
     Command,
     Instant,
@@ -48,7 +49,7 @@ def hold(name: str, ttl: int, database: Address, as_json: bool) -> None:
 @click.command(cls=Command)
 @click.argument("name")
 @click.option("--at", "at_ms", type=Instant(), help="As it was then, replayed from the log.")
-@click.option("--version", type=click.IntRange(min=1), help="As it was after that many events.")
+@click.option("--version", type=COUNT, help="As it was after that many events.")
 @database_option
 @json_option
 def show(
@@ -85,7 +86,7 @@ def history(name: str, database: Address, as_json: bool) -> None:
 @click.option("--status", type=click.Choice(["held", "expired"]))
 @click.option("--prefix", default="", help="Only names that begin so.")
 @click.option("--due-before", type=Instant(), help="Only open holds that end before then.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--limit", type=COUNT, default=100, show_default=True)
 @database_option
 @json_option
 def list_reservations(
@@ -106,9 +107,9 @@ def list_reservations(
 
 @click.command(cls=Command)
 @click.option(
-    "--after", type=click.IntRange(0, 2**53), default=0, help="From behind this position."
+    "--after", type=click.IntRange(0, 2**53 - 1), default=0, help="From behind this position."
 )
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--limit", type=COUNT, help="At most so many.")
 @click.option("--follow", is_flag=True, help="Go on with new ones as they are committed.")
 @database_option
 @json_option

@@ -54,7 +54,7 @@ def put(
     """Add the event ID to the schedule NAME, or replace it."""
     try:
         carried = None if payload is None else json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"--payload is not JSON: {error}") from error
     with _schedules(database) as schedules:
         event = schedules.ask(name, "scheduleEvent", id, run_at, repeat_ms, carried, cron, zone)

@@ -18,7 +18,7 @@ from typing import Any
 
 from domain.alarm import next_attempt_at_ms
 from domain.errors import InvalidSchedule
-from domain.schedule import check_event, next_run
+from domain.schedule import MAX_ID_CHARACTERS, check_event, next_run
 from infrastructure.objects import values
 from infrastructure.objects.cron import next_by_cron, next_run_by_cron
 from infrastructure.objects.durable_object import DurableObject
@@ -89,7 +89,8 @@ class EventSchedule(DurableObject):
             runAt = next_by_cron(cron, zone, self.ctx.now_ms())
         check_event(id, runAt, repeatMs)
         try:
-            values.encode(payload, "the payload", MAX_PAYLOAD_BYTES)
+            # It is kept in a dict with the rest of the event.
+            values.encode(payload, "the payload", MAX_PAYLOAD_BYTES, values.MAX_DEPTH - 1)
         except TypeError as error:
             raise InvalidSchedule(str(error)) from error
         before = await self.getEvent(id)
@@ -122,6 +123,8 @@ class EventSchedule(DurableObject):
         return True
 
     async def getEvent(self, id: str) -> Event | None:
+        if len(id) > MAX_ID_CHARACTERS:
+            return None  # nothing can be kept under such a key
         return await self.ctx.storage.get(f"event:{id}")
 
     async def listEvents(self, limit: int = PAGE, after: str = "") -> list[Event]:

@@ -97,8 +97,9 @@ def claimed(path: Path) -> Iterator[Claim]:
 def _lock_alone(path: Path) -> sqlite3.Connection:
     """A connection with a lock that any other open one stands in the way of, and that it
     keeps until it is closed."""
-    connection = sqlite3.connect(path, timeout=IN_USE_TIMEOUT_SECONDS, isolation_level=None)
+    connection = None
     try:
+        connection = sqlite3.connect(path, timeout=IN_USE_TIMEOUT_SECONDS, isolation_level=None)
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         refuse_what_is_not_ours(connection, path)
         connection.execute("BEGIN EXCLUSIVE")
@@ -106,7 +107,8 @@ def _lock_alone(path: Path) -> sqlite3.Connection:
         if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             raise DatabaseInUse(_in_use(path))
     except BaseException as error:
-        connection.close()
+        if connection is not None:
+            connection.close()
         if isinstance(error, sqlite3.Error):
             raise _why_not_locked(path, error) from error
         raise
