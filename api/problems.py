@@ -36,6 +36,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     store.StoreFull: HTTPStatus.INSUFFICIENT_STORAGE,
     store.StoreStopped: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ForkedProcess: HTTPStatus.INTERNAL_SERVER_ERROR,
+    store.StoreDamaged: HTTPStatus.INTERNAL_SERVER_ERROR,
     store.VersionConflict: HTTPStatus.CONFLICT,
     store.ObjectElsewhere: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ObjectDropped: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -26,7 +26,7 @@ error.
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | `log verify` found differences |
+| 1 | `log verify` found differences, or something that cannot be read |
 | 2 | wrong usage: an unknown option, a value out of range |
 | 3 | the database or file cannot be used: missing, foreign, newer, damaged, in use, read-only |
 | 4 | `serve` cannot listen on the address |

@@ -58,6 +58,13 @@ class ForkedProcess(StoreError):
     code = "forked-process"
 
 
+class StoreDamaged(StoreError):
+    """A page or a row of the database cannot be read: damaged on the disk. The rest may
+    well be whole, and this will not heal by itself."""
+
+    code = "store-damaged"
+
+
 class VersionConflict(StoreError, IntegrityError):
     """An aggregate has moved on since the version that the caller built on."""
 

@@ -45,6 +45,8 @@ def _encode_storage_written(fields: Mapping[str, Any]) -> bytes:
 
 def _decode_storage_written(state: bytes) -> dict[str, Any]:
     found = _decode_storage(state)
+    if not state.isascii():
+        state.decode()  # values are kept as they are, and would not be looked into
     puts = {key: bytes(value) for key, value in found.puts.items()}
     return {
         "puts": puts,
@@ -137,6 +139,8 @@ class EventMapper(Mapper[str]):
 
     def decode(self, originator_id: str, version: int, topic: str, state: bytes) -> Any:
         """`to_domain_event` for a row that was never made into a StoredEvent."""
+        if type(version) is not int or type(originator_id) is not str:
+            raise UndecodableEvent(f"{originator_id!r} version {version!r} is no event's")
         event_type = self._by_topic.get(topic)
         if event_type is None:
             raise UnknownTopic(f"{originator_id} version {version} has unknown topic {topic!r}")

@@ -71,6 +71,11 @@ class Store(Protocol):
         """What its operator should hear of, in sentences."""
         ...
 
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """What the store itself finds wrong with its files: with all but the log, or with the
+        log too."""
+        ...
+
     def schema_version(self) -> int:
         """How far it has been migrated. Raises ForeignDatabase or NewerSchema."""
         ...

@@ -1,5 +1,7 @@
 """Commands on alarms: list them, give parked ones a fresh start."""
 
+import math
+
 import click
 
 from api.cli.common import (
@@ -13,6 +15,7 @@ from api.cli.common import (
     json_option,
     opened,
     print_json,
+    shown_name,
 )
 from api.cli.output import print_table
 from domain.names import name_of, named
@@ -51,7 +54,7 @@ def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json:
         HEADINGS,
         [
             (
-                alarm.get("reservationId") or f"{alarm['className']}/{alarm['objectName']}",
+                shown_name(alarm),
                 instant(alarm["scheduledTime"]),
                 instant(alarm["nextRunTime"]),
                 alarm["attempts"],
@@ -85,13 +88,14 @@ def redrive(name: str | None, everything: bool, database: Address) -> None:
 
 def _describe(row: tuple, now_ms: int) -> dict[str, object]:
     alarm_id, next_run_time, job_state = row
-    next_ms = None if next_run_time is None else round(next_run_time * 1000)
+    rings = next_run_time is not None and math.isfinite(next_run_time)
+    next_ms = round(next_run_time * 1000) if rings else None
     try:
         state = alarm_state.decode(job_state)
     except alarm_state.UnreadableAlarm:
         state = None
     if next_ms is None:
-        word = "parked"
+        word = "parked" if next_run_time is None else "damaged"
     elif state is not None and state.token is not None:
         word = "claimed"
     else:

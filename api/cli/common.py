@@ -169,6 +169,13 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.encode(value))
 
 
+def shown_name(found: dict[str, Any]) -> str:
+    """seat-12, or Counter/foo, from what `named` tells programs."""
+    if "className" in found:
+        return f"{found['className']}/{found['objectName']}"
+    return found["reservationId"]
+
+
 def instant(at_ms: int | None) -> str | None:
     """2026-11-29T14:03:07.250Z"""
     if at_ms is None:

@@ -28,7 +28,7 @@ from infrastructure.backup import import_log
 from infrastructure.comparison import Difference
 from infrastructure.diff import diff as diff_log
 from infrastructure.event_mapper import EventMapper
-from infrastructure.parallel_verify import verify_with_all_cores
+from infrastructure.parallel_verify import events_in, verify_with_all_cores
 from infrastructure.rebuild import rebuild as rebuild_projections
 from infrastructure.sql.queries import Queries
 from infrastructure.startup import opened
@@ -46,7 +46,7 @@ def log() -> None:
 def verify(database: Address, as_json: bool) -> None:
     """Check the log and everything projected from it; exit 1 if anything differs."""
     started = time.perf_counter()
-    with opened(database) as store, progress("verifying", 2 * Queries(store).head()) as advance:
+    with opened(database) as store, progress("verifying", 2 * events_in(store)) as advance:
         report = verify_with_all_cores(store, advance)
     seconds = time.perf_counter() - started
     if as_json:

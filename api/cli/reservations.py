@@ -1,7 +1,7 @@
 """Commands on reservations: hold, show, history, list, events."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 import msgspec
@@ -18,12 +18,13 @@ from api.cli.common import (
     json_option,
     print_json,
     queries,
+    shown_name,
 )
 from api.cli.output import print_table
 from api.contract import render
 from api.questions import render_event
 from domain.names import id_of, named
-from domain.reservation import Reservation, aggregate_id, project
+from domain.reservation import Reservation, aggregate_id, apply
 from infrastructure.address import Address
 from infrastructure.event_mapper import EventMapper
 from infrastructure.sql.queries import Queries, RecordedEvent
@@ -63,7 +64,7 @@ def show(
         if at_ms is None and version is None:
             state = asked.reservation(name)
         else:
-            state = _replayed(asked.events_of(reservation_id), at_ms, version)
+            state = _replayed(asked.history(reservation_id), at_ms, version)
     if state is None:
         fail(f"{name} was not held{'' if at_ms is None else ' then'}", EXIT_NOT_FOUND)
     _print_states([state], as_json)
@@ -76,10 +77,12 @@ def show(
 def history(name: str, database: Address, as_json: bool) -> None:
     """List what happened to NAME, or to the object CLASS/NAME, event by event."""
     with queries(database, log_only=True) as asked:
-        rows = asked.events_of(id_of(name))
-    if not rows:
+        happened = False
+        for rows in asked.pages_of(id_of(name)):
+            _print_events(rows, as_json)
+            happened = True
+    if not happened:
         fail(f"nothing ever happened to {name}", EXIT_NOT_FOUND)
-    _print_events(rows, as_json)
 
 
 @click.command(cls=Command, name="list")
@@ -138,24 +141,19 @@ def _pages(
 
 
 def _replayed(
-    rows: list[RecordedEvent], at_ms: int | None, version: int | None
+    rows: Iterable[RecordedEvent], at_ms: int | None, version: int | None
 ) -> Reservation | None:
-    mapper = EventMapper()
-    wanted = [
-        row
-        for row in rows
-        if (at_ms is None or row.recorded_at_ms <= at_ms)
-        and (version is None or row.originator_version <= version)
-    ]
-    if version is not None and (not wanted or wanted[-1].originator_version < version):
-        fail(f"it has {len(rows)} versions", EXIT_NOT_FOUND)
-    return project(
-        None,
-        (
-            mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
-            for row in wanted
-        ),
-    )
+    mapper, state, versions = EventMapper(), None, 0
+    for row in rows:
+        if at_ms is not None and row.recorded_at_ms > at_ms:
+            continue  # the clock may have been put back since
+        versions = row.originator_version
+        state = apply(state, mapper.decode(row.originator_id, versions, row.topic, row.state))
+        if versions == version:
+            return state
+    if version is not None:
+        fail(f"it has {versions} versions", EXIT_NOT_FOUND)
+    return state
 
 
 def _print_states(states: list[Reservation], as_json: bool) -> None:
@@ -200,13 +198,9 @@ def _print_events(rows: list[RecordedEvent], as_json: bool) -> None:
 
 def _line(event: dict) -> str:
     return (
-        f"{event['position']:>8}  {instant(event['recordedAt'])}  {_name(event)}"
+        f"{event['position']:>8}  {instant(event['recordedAt'])}  {shown_name(event)}"
         f"  {event['version']} {event['event']}  {_facts(event)}"
     )
-
-
-def _name(event: dict) -> str:
-    return event.get("reservationId") or f"{event['className']}/{event['objectName']}"
 
 
 def _facts(event: dict) -> str:

@@ -6,7 +6,7 @@ come before its leases end.
 """
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -22,6 +22,7 @@ from infrastructure.address import PostgresAddress
 from infrastructure.errors import (
     DatabaseRefused,
     StoreBusy,
+    StoreDamaged,
     StoreError,
     StoreFull,
     StoreStopped,
@@ -32,7 +33,9 @@ from infrastructure.forks import RefusesAfterFork
 from infrastructure.postgres.clock import DatabaseClock
 from infrastructure.postgres.reader_pool import ReaderPool
 from infrastructure.redaction import redacted
-from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
+from infrastructure.sql.rows import PAGE_ROWS
+from infrastructure.sql.snapshot import Snapshot
+from infrastructure.sql.tables import EVENTS
 
 CONNECT_SECONDS = 3
 STATEMENT_MS = 6_000
@@ -115,6 +118,15 @@ class Database(RefusesAfterFork):
         One that turns out to be broken (its server restarted, perhaps) is replaced, once:
         a question may be asked again.
         """
+        return self._asked(lambda rows: rows.all(statement, parameters))
+
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        """A page of events (`sql/rows.py`), as `all`."""
+        return self._asked(lambda rows: rows.page(statement, parameters, key, limit_bytes))
+
+    def _asked(self, question: Callable[["PostgresRows"], list[Any]]) -> list[Any]:
         self.refuse_after_fork()
         if self._closed:
             raise StoreStopped("the database is closed")
@@ -122,7 +134,7 @@ class Database(RefusesAfterFork):
         while True:
             connection = self._readers.take()
             try:
-                return PostgresRows(connection).all(statement, parameters)
+                return question(PostgresRows(connection))
             except StoreUnavailable:
                 if connection.broken:
                     self._readers.forget_idle()
@@ -205,14 +217,33 @@ class PostgresRows:
         except psycopg.Error as error:
             raise translate(error) from error
 
-    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        """The server knows how long a state is before it reads it."""
+        within = _within(statement, key)
+        return self.all(within, (*parameters, limit_bytes))
+
+    def stream(
+        self, statement: str, parameters: Sequence[Any] = (), page_rows: int = PAGE_ROWS
+    ) -> Iterator[Any]:
         try:
             with self._connection.cursor(f"stream-{next(self._names)}") as cursor:
-                cursor.itersize = PAGE_ROWS
+                cursor.itersize = page_rows
                 cursor.execute(spoken(statement), parameters, binary=True)
                 yield from cursor
         except psycopg.Error as error:
             raise translate(error) from error
+
+
+@lru_cache(maxsize=64)
+def _within(statement: str, key: str) -> str:
+    columns = ", ".join(EVENTS.columns)
+    return (
+        f"SELECT {columns} FROM (SELECT *, sum(length(state)) OVER (ORDER BY {key}) AS upto,"
+        f" row_number() OVER (ORDER BY {key}) AS number FROM ({statement}) AS page) AS sized"
+        f" WHERE upto <= ? OR number = 1 ORDER BY {key}"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -233,6 +264,8 @@ def translate(error: psycopg.Error) -> StoreError:
         return StoreBusy(f"the database did not answer in time: {_first_line(error)}")
     if isinstance(error, errors.DiskFull):
         return StoreFull("the database server's disk is full")
+    if isinstance(error, errors.DataCorrupted | errors.IndexCorrupted):
+        return StoreDamaged(f"the database is damaged: {_first_line(error)}")
     return StoreUnavailable(f"the database cannot be used: {_first_line(error)}")
 
 

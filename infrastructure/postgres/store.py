@@ -58,6 +58,10 @@ class PostgresStore(Database):
         """Who may do what is the server's to say."""
         return iter(())
 
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """That is the server's to say (amcheck)."""
+        return []
+
     def schema_version(self) -> int:
         version, now_ms = schema.schema_version(self)
         self.clock.observe(now_ms)

@@ -16,6 +16,7 @@ from infrastructure.projections import (
 )
 from infrastructure.sql.alarm_scope import in_scope
 from infrastructure.sql.chunks import read_chunk, read_object_chunk
+from infrastructure.sql.head import read_head
 from infrastructure.sql.rows import Rows
 from infrastructure.sql.tables import ALARMS, EVENTS, OBJECTS, RESERVATIONS, SNAPSHOTS, Table
 
@@ -102,7 +103,7 @@ class Session(ABC):
 
     def head(self) -> tuple[int, bytes]:
         """The newest committed position and its checksum."""
-        return self._fetch("SELECT position, checksum FROM log_head")[0]
+        return read_head(self._rows())[:2]
 
     def append(self, rows: Sequence[EventRow]) -> None:
         """Adds events and moves the head, and with it the projections, to the last."""

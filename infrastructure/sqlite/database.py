@@ -8,13 +8,14 @@ hundred times what a read does. A connection never survives a fork.
 import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from infrastructure.errors import (
     ForeignDatabase,
     StoreBusy,
+    StoreDamaged,
     StoreError,
     StoreFull,
     StoreStopped,
@@ -22,7 +23,9 @@ from infrastructure.errors import (
     VersionConflict,
 )
 from infrastructure.forks import RefusesAfterFork
-from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
+from infrastructure.sql.pages import STATE
+from infrastructure.sql.rows import PAGE_ROWS
+from infrastructure.sql.snapshot import Snapshot
 
 BUSY_TIMEOUT_MS = 5_000
 WRITER_CACHE_KIB = 16_384
@@ -65,7 +68,7 @@ class Database(RefusesAfterFork):
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
         except sqlite3.Error as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                 raise ForeignDatabase(f"{self.path} is not a SQLite database") from error
             raise translate(error) from error
         return connection
@@ -90,6 +93,13 @@ class Database(RefusesAfterFork):
             raise translate(error) from error
         finally:
             self.give_back(connection)
+
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        """A page of events (`sql/rows.py`) on a lent connection."""
+        with self.reader() as connection:
+            return SqliteRows(connection).page(statement, parameters, key, limit_bytes)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -138,23 +148,43 @@ class SqliteRows:
         except sqlite3.Error as error:
             raise translate(error) from error
 
-    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        rows, size = [], 0
         try:
-            cursor = self._connection.execute(statement, parameters)
-            while rows := cursor.fetchmany(PAGE_ROWS):
-                yield from rows
+            with closing(self._connection.execute(statement, parameters)) as cursor:
+                for row in cursor:
+                    size += len(row[STATE] or b"")
+                    if rows and size > limit_bytes:
+                        break
+                    rows.append(row)
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        return rows
+
+    def stream(
+        self, statement: str, parameters: Sequence[Any] = (), page_rows: int = PAGE_ROWS
+    ) -> Iterator[Any]:
+        try:
+            yield from self._connection.execute(statement, parameters)
         except sqlite3.Error as error:
             raise translate(error) from error
 
 
 def translate(error: sqlite3.Error) -> StoreError:
     """Our error for a driver's error."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+    extended = getattr(error, "sqlite_errorcode", None)
     text = str(error)
+    if extended is None and isinstance(error, sqlite3.OperationalError):
+        return StoreDamaged(f"a row cannot be decoded: {text}")  # says the driver, not SQLite
+    code = (extended or 0) & 0xFF  # the primary code of an extended one
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy("another process holds the database's write lock")
     if code == sqlite3.SQLITE_FULL:
         return StoreFull("the disk is full")
     if code == sqlite3.SQLITE_CONSTRAINT:
         return VersionConflict(f"the event is in the log already: {text}")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(f"the database is damaged: {text}")
     return StoreUnavailable(f"the database cannot be used: {text}")

@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from infrastructure.clock import Clock, SystemClock
+from infrastructure.errors import StoreError
 from infrastructure.files import open_to_others
 from infrastructure.sqlite import schema
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.engine import Engine, read_engine
 from infrastructure.sqlite.session import SqliteSession
+
+FINDINGS = 50  # of SQLite's own that are told
+_BUT_THE_LOG = "SELECT quote(name) FROM sqlite_schema WHERE type = 'table' AND name <> 'events'"
 
 
 class SqliteStore(Database):
@@ -42,6 +46,19 @@ class SqliteStore(Database):
 
     def cautions(self) -> Iterator[str]:
         return open_to_others(self.path)
+
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """The log and what follows from it are compared row by row, by their keys; that
+        leaves what alarms are found by, and what is none of either."""
+        found: list[str] = []
+        try:
+            tables = [""] if thorough else [f"({name})" for (name,) in self.all(_BUT_THE_LOG)]
+            for table in tables:
+                rows = self.all(f"PRAGMA integrity_check{table}")
+                found += [line for (text,) in rows for line in str(text).splitlines()]
+        except StoreError as error:
+            found.append(str(error))
+        return [f"SQLite says: {line}" for line in found if line != "ok"][:FINDINGS]
 
     def schema_version(self) -> int:
         return schema.schema_version(self)

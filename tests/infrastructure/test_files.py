@@ -202,7 +202,18 @@ def test_f63_a_pipe_is_written_to(log: Path, out: Path) -> None:
     assert stat.S_ISFIFO((out / "pipe").stat().st_mode)
 
 
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link", "-"])
+def test_f63_the_names_of_standard_output_are_known(out: Path) -> None:
+    """Not tried by writing: if this failed, the system's own link might be lost."""
+    (out / "link").symlink_to("/dev/stdout")
+    (out / "next").symlink_to("link")
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", out / "next"):
+        assert files._stream_at(Path(name)) == 1
+    assert files._stream_at(Path("/dev/stderr")) == 2
+    assert files._stream_at(Path("/dev/fd/63")) == 63
+    assert files._stream_at(out / "stdout") is None
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/1", "/proc/self/fd/1", "link", "-"])
 def test_f63_standard_output_is_written_to_where_it_stands(name: str, log: Path, out: Path) -> None:
     """What somebody else wrote there before stays."""
     (out / "link").symlink_to("/dev/stdout")
