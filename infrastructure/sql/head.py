@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from infrastructure.errors import DamagedLog
+from infrastructure.errors import DamagedLog, StoreDamaged
 from infrastructure.sql.rows import Reader
-from infrastructure.sql.typed import is_of, shape
+from infrastructure.sql.typed import HEAD, checked
 
 _HEAD = "SELECT position, checksum, projected_position FROM log_head"
 
@@ -20,10 +20,11 @@ class Head(NamedTuple):
 
 def read_head(reader: Reader) -> Head:
     """Raises DamagedLog if there is none, or not such a one."""
-    rows = reader.all(_HEAD)
-    if len(rows) != 1 or not is_of(rows[0], shape(int, bytes, int)):
-        raise DamagedLog("the log has lost its head. Restore a backup")
-    return Head(*rows[0])
+    try:
+        (row,) = checked("log_head", reader.all(_HEAD), HEAD)
+    except (StoreDamaged, ValueError) as error:
+        raise DamagedLog("the log has lost its head. Restore a backup") from error
+    return Head(*row)
 
 
 def check_head(reader: Reader, address: object) -> None:

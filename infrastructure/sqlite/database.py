@@ -5,6 +5,7 @@ on disk before it returns. Readers come from a small pool, because opening one c
 hundred times what a read does. A connection never survives a fork.
 """
 
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -31,8 +32,13 @@ BUSY_TIMEOUT_MS = 5_000
 WRITER_CACHE_KIB = 16_384
 READER_CACHE_KIB = 2_048
 CACHED_STATEMENTS = 512  # multi-row statements come in one shape per batch size
+# How large the WAL becomes, if no reader stays in the past: 16 MiB, or a sixteenth of what is
+# free on a small disk, so that it can always be folded in.
 WAL_AUTOCHECKPOINT_PAGES = 4_000
+WAL_SHARE_OF_FREE_SPACE = 16
+WAL_MIN_PAGES = 64
 WAL_KEPT_BYTES = 64 * 1024 * 1024
+PAGE_BYTES = 4_096
 
 
 class Database(RefusesAfterFork):
@@ -62,8 +68,10 @@ class Database(RefusesAfterFork):
             cache_kib = READER_CACHE_KIB if read_only else WRITER_CACHE_KIB
             connection.execute(f"PRAGMA cache_size = -{cache_kib}")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}")
-            connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+            pages = self._wal_pages()
+            kept = WAL_KEPT_BYTES * pages // WAL_AUTOCHECKPOINT_PAGES
+            connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            connection.execute(f"PRAGMA journal_size_limit = {kept}")
             connection.execute("PRAGMA temp_store = MEMORY")
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
@@ -72,6 +80,15 @@ class Database(RefusesAfterFork):
                 raise ForeignDatabase(f"{self.path} is not a SQLite database") from error
             raise translate(error) from error
         return connection
+
+    def _wal_pages(self) -> int:
+        """After how many pages the WAL is folded in."""
+        try:
+            disk = os.statvfs(self.path.parent)
+        except OSError:
+            return WAL_AUTOCHECKPOINT_PAGES
+        pages = disk.f_bavail * disk.f_frsize // (WAL_SHARE_OF_FREE_SPACE * PAGE_BYTES)
+        return min(max(pages, WAL_MIN_PAGES), WAL_AUTOCHECKPOINT_PAGES)
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
