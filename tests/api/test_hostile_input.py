@@ -21,7 +21,7 @@ from api.schedules import Schedules
 from infrastructure.application import ReservationApplication
 from infrastructure.checksum import GENESIS, chain
 from infrastructure.postgres.store import PostgresStore
-from tests.support.server import COMMAND
+from tests.support.server import COMMAND, free_port
 
 ROOT = Path(__file__).parents[2]
 EXIT_CODES = {0, 1, 2, 3, 4, 5, 130}
@@ -109,7 +109,7 @@ BASE: dict[str, dict[str, str]] = {
     "schedule put ": {"name": "agent", "id": "t", "--cron": "0 9 * * *", "--zone": "UTC"},
     "schedule redrive": {"name": "agent", "id": "tea"},
     "schedule show": {"name": "agent", "id": "tea"},
-    "serve": {"--host": "127.0.0.1", "--port": "47116", "--workers": "1", "--log-level": "info"},
+    "serve": {"--host": "127.0.0.1", "--port": "{port}", "--workers": "1", "--log-level": "info"},
     "show": {"name": "seat-1", "--at": "12:00"},
     "show ": {"name": "seat-1", "--version": "1"},
     "worker": {"file": "{worker}", "--config": "{new}.toml", "--host": "h", "--port": "1"},
@@ -185,14 +185,14 @@ def assert_ended_well(result: Result, words: list[str]) -> None:
 def test_f44_f77_hostile_values_end_in_a_sentence(
     path: str, run: Callable[[list[str]], Result], database_path: Path, tmp_path: Path
 ) -> None:
-    parameters = {"--database": "{database}", **BASE[path]}
+    parameters, port = {"--database": "{database}", **BASE[path]}, free_port()
     device = tmp_path / "device"  # one of our own, which may well be lost if this fails
     with suppress(PermissionError):
         os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     for hostile_in in parameters:
         for number, hostile in enumerate(HOSTILE):
             new, worker = tmp_path / f"new-{number}", ROOT / "docs" / "examples" / "agent.py"
-            places = {"database": str(database_path), "new": str(new), "worker": str(worker)}
+            places = {"database": database_path, "new": new, "worker": worker, "port": port}
             values = {name: value.format(**places) for name, value in parameters.items()}
             values[hostile_in] = hostile.replace("{device}", str(device))
             options = [f"{name}={value}" for name, value in values.items() if name[0] == "-"]
@@ -212,7 +212,7 @@ def test_f44_f77_hostile_variables_end_in_a_sentence(
             continue  # there can be no such variable
         if hostile.startswith("\ud800"):
             continue
-        environment = {"RESERVATION_PORT": "47117", variable: hostile}
+        environment = {"RESERVATION_PORT": str(free_port()), variable: hostile}
         result = CliRunner().invoke(main, ["serve", "--check"], env=environment)
         assert_ended_well(result, [variable, hostile])
 
@@ -377,8 +377,8 @@ def test_f77_names_are_utf8_in_every_locale(locale: str, tmp_path: Path) -> None
     }
     environment["PYTHONPATH"] = os.getcwd()
     for words in (
-        ["serve", "--check", "--port", "47118"],
-        ["serve", "--check", "--database", "\u00f6.db"],
+        ["serve", "--check", "--port", str(free_port())],
+        ["serve", "--check", "--port", str(free_port()), "--database", "\u00f6.db"],
     ):
         done = subprocess.run(
             [*COMMAND, *words], capture_output=True, cwd=tmp_path, env=environment, check=False

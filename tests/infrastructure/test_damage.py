@@ -17,6 +17,7 @@ from infrastructure.application import ReservationApplication
 from infrastructure.sqlite.schema import MIGRATIONS
 from infrastructure.startup import prepare
 from tests.support.logs import verified
+from tests.support.server import free_port
 
 PAGE = 4096
 HOLDS = 400
@@ -36,7 +37,7 @@ COMMANDS = [
     "alarms list --limit 1000",
     "schedule list agent",
     "schedule show agent e3",
-    "serve --check --port 47201",
+    "serve --check --port {port}",
     "backup {copy}",
     "copy --from {damaged} --to {copy}",
     "hold seat-3 --ttl 60",
@@ -86,7 +87,7 @@ def run(damaged: Path, words: str, data: bytes) -> Result:
         path.unlink()
     damaged.touch(0o600)
     damaged.write_bytes(data)
-    places = {"damaged": str(damaged), "copy": str(damaged.with_name("copy.db"))}
+    places = {"damaged": damaged, "copy": damaged.with_name("copy.db"), "port": free_port()}
     environment = {"RESERVATION_DATABASE": str(damaged)}
     return CliRunner().invoke(main, words.format(**places).split(), env=environment)
 
@@ -157,7 +158,7 @@ READING = [
     "list",
     "show seat-8 --at 23:59",
     "alarms list",
-    "serve --check --port 47201",
+    "serve --check --port {port}",
     "hold seat-8 --ttl 60",
     "log rebuild",
 ]

@@ -26,7 +26,7 @@ from infrastructure.startup import prepare
 from infrastructure.store import open_store
 from infrastructure.transfer import export_log
 from tests.support.logs import verified
-from tests.support.server import COMMAND, wait_for
+from tests.support.server import COMMAND, free_port, wait_for
 from tests.support.unprivileged import small_disk
 
 pytestmark = pytest.mark.usefixtures("database_path")
@@ -284,7 +284,8 @@ def test_f67_what_others_may_use_is_said(out: Path) -> None:
 
 def test_f67_a_start_and_a_check_say_it_in_one_line(database_path: Path) -> None:
     database_path.chmod(0o644)
-    command = [*COMMAND, "serve", "--check", "--port", "47113", "--database", str(database_path)]
+    port = str(free_port())
+    command = [*COMMAND, "serve", "--check", "--port", port, "--database", str(database_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     (line,) = done.stderr.splitlines()
     assert "whose mode is 0644: chmod 600 it" in line

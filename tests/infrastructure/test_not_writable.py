@@ -18,6 +18,7 @@ import api.server  # noqa: F401  # all that a child without rights could not imp
 from api.cli import main
 from infrastructure.backup import backup
 from infrastructure.startup import prepare
+from tests.support.server import free_port
 from tests.support.unprivileged import (
     as_nobody,
     nobodys_folder,
@@ -48,6 +49,7 @@ def database(folder: Path) -> Path:
 
 def ran(database: Path, *words: str) -> tuple[int, str]:
     """Exit code, and what was said on standard error without the time."""
+    words = tuple(word.format(port=free_port()) for word in words)
     result = CliRunner().invoke(main, words, env={"RESERVATION_DATABASE": str(database)})
     assert result.exception is None or isinstance(result.exception, SystemExit), result
     return result.exit_code, result.stderr
@@ -77,8 +79,8 @@ def somebody_elses_wal(path: Path) -> Path:
 
 OBSTACLES: list[Callable[[Path], Path]] = [read_only_file, read_only_folder, somebody_elses_wal]
 WRITING = [
-    ("serve", "--check", "--port", "47115"),
-    ("serve", "--port", "47115"),
+    ("serve", "--check", "--port", "{port}"),
+    ("serve", "--port", "{port}"),
     ("hold", "seat-2", "--ttl", "5"),
     ("alarms", "redrive", "--all"),
     ("log", "rebuild"),

@@ -12,6 +12,7 @@ from infrastructure.sqlite.schema import MIGRATIONS
 from infrastructure.startup import check, prepare
 from tests.support.invariants import check_invariants
 from tests.support.logs import verified
+from tests.support.server import free_port
 
 SCHEMA_1 = Path(__file__).parent / "golden" / "schema-1.sql"
 DIGEST = "e3a788a2d76a2011867cfaa8c5e3f014"
@@ -75,7 +76,7 @@ COMMANDS = {
     ("log", "diff", "--from", "1800000000000", "--to", "1900000000000"): 0,
     ("events",): 0,
     ("history", "seat-1"): 0,
-    ("serve", "--check", "--port", "47114"): 0,
+    ("serve", "--check", "--port", "{port}"): 0,
     ("copy", "--from", "{older}", "--to", "{copy}"): 0,
     ("backup", "{copy}"): 0,
     ("list",): 3,
@@ -99,8 +100,8 @@ def test_f85_every_command_works_on_an_older_file_or_says_what_to_do(
     words: tuple[str, ...], older: Path, tmp_path: Path
 ) -> None:
     before = older.read_bytes()
-    paths = {"older": str(older), "copy": str(tmp_path / "copy.db")}
-    result = run(older, *(word.format(**paths) for word in words))
+    places = {"older": older, "copy": tmp_path / "copy.db", "port": free_port()}
+    result = run(older, *(word.format(**places) for word in words))
     assert result.exit_code == COMMANDS[words], result.output
     if result.exit_code:
         assert "has schema 1, this release needs 2: serve it once to migrate it" in result.output
