@@ -15,7 +15,7 @@ from infrastructure.errors import InvalidAddress
 
 SQLITE_SCHEME = "sqlite:///"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
-ALLOWED = "use the path of a SQLite file, sqlite:///FILE or postgresql://..."
+ADDRESSES = "use the path of a SQLite file, sqlite:///FILE or postgresql://..."
 SQLITES_OWN = ("-wal", "-shm", "-journal")  # what SQLite puts beside a database
 
 _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}  # control characters, bytes that are no UTF-8, new lines
@@ -69,43 +69,44 @@ def address_of(text: str) -> Address:
     """
     if text.startswith(POSTGRES_SCHEMES):
         return _postgres_address(text)
-    path = file_named(text.removeprefix(SQLITE_SCHEME))
+    path = file_named(text.removeprefix(SQLITE_SCHEME), ADDRESSES)
     if path.name.endswith(SQLITES_OWN):
         raise InvalidAddress(f"{path} is the name of a part of another database")
     refuse_no_file(path)
     return path
 
 
-def file_named(text: str) -> Path:
+def file_named(text: str, allowed: str = "give the path of a file") -> Path:
     """The path of a file that `text` means. Raises InvalidAddress if it is to mean something
-    else, by its looks."""
-    _refuse_what_is_around(text)
-    if not text.startswith(("/", ".")):
-        for pattern, problem in _NO_FILE_NAMES:
+    else, by its looks; the sentence ends with what is `allowed`."""
+    problem = _problem_around(text)
+    if problem is None and not text.startswith(("/", ".")):
+        for pattern, looks in _NO_FILE_NAMES:
             if pattern.match(text):
-                raise InvalidAddress(
-                    f"that is no file of ours, {problem}: {ALLOWED}"
-                    " (if a file is really named so, ./NAME)"
-                )
-    if text.rpartition("/")[2] in ("", ".", ".."):
-        raise InvalidAddress(f"that is a folder: {ALLOWED}")
+                allowed += " (if a file is really named so, ./NAME)"
+                problem = f"is no file of ours, {looks}"
+                break
+    if problem is None and text.rpartition("/")[2] in ("", ".", ".."):
+        problem = "is a folder"
+    if problem is not None:
+        raise InvalidAddress(f"that {problem}: {allowed}")
     return Path(text)
 
 
-def _refuse_what_is_around(text: str) -> None:
+def _problem_around(text: str) -> str | None:
     if any(unicodedata.category(character) in _UNPRINTABLE for character in text):
-        raise InvalidAddress("that has a character in it that is not printable UTF-8 text")
+        return "has a character in it that is not printable UTF-8 text"
     if not text or text != text.strip():
-        raise InvalidAddress(f"that is empty, or has a blank at an end: {ALLOWED}")
+        return "is empty, or has a blank at an end"
     if text[0] in _QUOTES or text[-1] in _QUOTES:
-        raise InvalidAddress(f"that has quotes around it: {ALLOWED}")
+        return "has quotes around it"
+    return None
 
 
 def _postgres_address(url: str) -> PostgresAddress:
-    _refuse_what_is_around(url)
     from infrastructure.postgres.shown import problem_of
 
-    problem = problem_of(url)
+    problem = _problem_around(url) or problem_of(url)
     if problem is not None:
         raise InvalidAddress(f"the postgresql:// URL {problem}")
     return PostgresAddress(url)

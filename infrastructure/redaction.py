@@ -12,13 +12,12 @@ from urllib.parse import unquote
 HIDDEN = "***"
 
 _USER = re.compile(r":/{1,2}[^:@/?#\s'\"]*:")
-# `password=x`, quoted or not, `?password=x&`, `PGPASSWORD=x`, `"password": "x"`: the value goes
-# on to the next parameter, or to the end.
+# `password=x`, `?password=x&`, `PGPASSWORD=x`, `"password": "x"`. The value is quoted, or goes on
+# to the next parameter, or to the end.
 _KEY = r"[\w%.+-]{1,64}"
-_PARAMETER = re.compile(
-    rf"(?<![\w%.+-])(?P<key>{_KEY})(?P<equals>\s*=\s*|['\"]\s*:\s*)"
-    rf"(?P<value>'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|.*?(?=[&;\s]{_KEY}\s*=|\Z))",
-    re.DOTALL,
+_NAMED = re.compile(rf"(?<![\w%.+-])(?P<key>{_KEY})(?:\s*=\s*|['\"]\s*:\s*)")
+_VALUE = re.compile(
+    rf"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|.*?(?=[&;\s]{_KEY}\s*=|\Z)", re.DOTALL
 )
 _SECRET_KEY = re.compile(r"pass(?!file)|pwd|secret|token|credential|scram_\w*key", re.IGNORECASE)
 
@@ -29,14 +28,15 @@ def redacted(text: str) -> str:
     end = text.rfind("@")  # the last one: a password may have an @ in it, and a / too
     if user and user.end() < end:
         text = text[: user.end()] + HIDDEN + text[end:]
-    return _PARAMETER.sub(_without_value, text)
-
-
-def _without_value(parameter: re.Match[str]) -> str:
-    key, equals = parameter["key"], parameter["equals"]
-    if _SECRET_KEY.search(unquote(key)) and parameter["value"]:
-        return f"{key}{equals}{HIDDEN}"
-    return parameter[0]
+    shown, place = [], 0
+    while (named := _NAMED.search(text, place)) is not None:
+        shown.append(text[place : named.end()])
+        place = named.end()
+        if _SECRET_KEY.search(unquote(named["key"])):
+            end = _VALUE.match(text, place).end()
+            shown.append(HIDDEN if end > place else "")
+            place = end
+    return "".join(shown) + text[place:]
 
 
 def without_secrets(record: logging.LogRecord) -> bool:

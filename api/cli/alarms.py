@@ -13,7 +13,6 @@ from api.cli.common import (
     fail,
     instant,
     json_option,
-    opened,
     print_json,
     shown_name,
 )
@@ -22,6 +21,7 @@ from domain.names import name_of, named
 from infrastructure import alarm_state
 from infrastructure.address import Address
 from infrastructure.sql.queries import Queries
+from infrastructure.startup import opened
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 REDRIVE_PAGE = 500

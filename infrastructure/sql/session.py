@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infrastructure.comparison import Chunk
+from infrastructure.errors import DamagedLog, StoreUnavailable
 from infrastructure.objects.object_comparison import ObjectChunk
 from infrastructure.projections import (
     AlarmRow,
@@ -103,7 +104,10 @@ class Session(ABC):
 
     def head(self) -> tuple[int, bytes]:
         """The newest committed position and its checksum."""
-        return read_head(self._rows())[:2]
+        try:
+            return read_head(self._rows())[:2]
+        except DamagedLog as error:  # nobody's fault who appends, and not to be counted as one
+            raise StoreUnavailable(f"the database cannot be used: {error}") from error
 
     def append(self, rows: Sequence[EventRow]) -> None:
         """Adds events and moves the head, and with it the projections, to the last."""

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from infrastructure.address import PostgresAddress, address_of
 from infrastructure.errors import InvalidAddress
 
+ROOT = Path(__file__).parents[2]
 SECRET = "s3cret"
 # F46, F66: what people wrote, and got a SQLite file of that name from.
 NO_ADDRESSES = [
@@ -81,6 +83,33 @@ def test_f46_f66_what_is_no_address_is_refused_and_none_of_it_repeated(
         address_of(text)
     assert "cret" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "database"),
+    [
+        ((), {}, "data/reservations.db"),
+        (("DATABASE=file:x.db",), {}, "file:x.db"),
+        (("DATABASE=",), {}, ""),
+        (("DATABASE=x.db ",), {}, "x.db "),
+        ((), {"RESERVATION_DATABASE": ""}, ""),
+        ((), {"RESERVATION_DATABASE": " x.db"}, " x.db"),
+        (("DATABASE=y.db",), {"RESERVATION_DATABASE": "x.db"}, "x.db"),
+    ],
+)
+def test_f46_make_hands_on_what_it_is_given_as_it_is(
+    words: tuple[str, ...], environment: dict[str, str], database: str
+) -> None:
+    """So that it is refused, or not, as if it had been given to the command."""
+    show = 'show: ; @printf "[%s]" "$$RESERVATION_DATABASE"'
+    done = subprocess.run(
+        ["make", "-s", "-C", ROOT, "--eval", show, "show", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], **environment},
+    )
+    assert done.stdout == f"[{database}]"
 
 
 HONEST = [

@@ -27,7 +27,7 @@ from infrastructure.store import open_store
 from infrastructure.transfer import export_log
 from tests.support.logs import verified
 from tests.support.server import COMMAND, free_port, wait_for
-from tests.support.unprivileged import small_disk
+from tests.support.unprivileged import remounted_read_only, small_disk
 
 pytestmark = pytest.mark.usefixtures("database_path")
 
@@ -394,6 +394,18 @@ def test_f63_a_full_disk_is_told_and_nothing_is_left_on_it(log: Path, out: Path)
         with pytest.raises((StoreFull, OSError)):
             backup(log, out / "backup.db")
         assert names_in(out) == ["filler", "log.jsonl"]
+
+
+def test_f63_a_read_only_file_system_is_told(log: Path, out: Path) -> None:
+    with small_disk(out, 1):
+        export(log, out / "log.jsonl")
+        remounted_read_only(out)
+        with pytest.raises(OSError, match=f"Read-only file system.*{out}/log.jsonl"):
+            export(log, out / "log.jsonl", force=True)
+        for write in WRITERS.values():
+            with pytest.raises(OSError, match=f"Read-only file system.*{out}/new"):
+                write(log, out / "new", False)
+        assert names_in(out) == ["log.jsonl"]
 
 
 def test_a_file_made_by_somebody_else_meanwhile_is_not_replaced(

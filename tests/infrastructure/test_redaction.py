@@ -38,7 +38,14 @@ URLS = {
     "in a variable": lambda p, w: f"PGPASSWORD={quoted(p)}",
     "in JSON": lambda p, w: f'{{"password": "{quote(p, safe="")}", "host": "h"}}',
 }
-AROUND = ["{}", "No such command '{}'.", "the database {} cannot be used", "--database {} --json"]
+AROUND = [
+    "{}",
+    "Invalid value for '--limit': '{}' is not a valid integer.",
+    "user: {}",
+    "No such command '{}'.",
+    "the database {} cannot be used",
+    "--database {} --json",
+]
 
 
 @pytest.mark.parametrize("kind", URLS)
