@@ -70,8 +70,6 @@ class Main(click.Group):
         with _sentences():
             _refuse_what_is_no_text(args)
             code = super().main(args, prog_name, **extra, standalone_mode=False)
-            with suppress(BrokenPipeError):
-                sys.stdout.flush()
         sys.exit(code if type(code) is int else 0)
 
 
