@@ -11,7 +11,7 @@ PYTEST_PARALLEL ?= --numprocesses 4 --dist loadfile
 
 export RESERVATION_HOST     ?= 127.0.0.1
 export RESERVATION_PORT     ?= $(or $(PORT),8787)
-export RESERVATION_DATABASE ?= $(or $(DATABASE),data/reservations.db)
+export RESERVATION_DATABASE ?= $(if $(filter undefined,$(origin DATABASE)),data/reservations.db,$(DATABASE))
 export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
 
 .DEFAULT_GOAL := help

@@ -7,6 +7,8 @@ in problem documents.
 import base64
 import binascii
 import re
+from dataclasses import fields
+from functools import cache
 from http import HTTPStatus
 
 import msgspec
@@ -138,11 +140,16 @@ def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
         event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
     except UndecodableEvent as error:
         return {**shown, "data": None, "problem": str(error)}
-    data = msgspec.to_builtins(event)
-    if type(event) is StorageWritten:
-        data["puts"] = {key: msgspec.json.decode(value) for key, value in event.puts.items()}
-    del data["originator_id"], data["originator_version"]
-    return {**shown, "data": {_camel(key): value for key, value in data.items()}}
+    data = {_camel(name): getattr(event, name) for name in _own_fields(type(event))}
+    if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
+        data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
+    return {**shown, "data": data}
+
+
+@cache
+def _own_fields(event_class: type) -> tuple[str, ...]:
+    names = (field.name for field in fields(event_class))
+    return tuple(name for name in names if not name.startswith("originator_"))
 
 
 def _camel(key: str) -> str:

@@ -92,7 +92,7 @@ class ScheduleViews:
         """Adds the event, or replaces it, or leaves it as it is: 201 or 200."""
         try:
             body = _decode_body(read_body(request.environ))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidParameter(f"The body is not an event: {error}.") from error
         asked = (body.runAt, body.repeatMs, body.payload, body.cron, body.zone)
         found = self._schedules.ask(name, "putEvent", id, *asked, preconditions())

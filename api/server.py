@@ -22,6 +22,7 @@ from api.schedules import Schedules
 from infrastructure import output
 from infrastructure.application import ReservationApplication
 from infrastructure.async_reservations import AsyncReservations
+from infrastructure.redaction import without_secrets
 from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
 
 DRAIN_SECONDS = SHUTDOWN_GRACE_SECONDS - 1  # for answers; the rest of the grace ends the threads
@@ -130,3 +131,5 @@ def configure_logging(level: str) -> None:
         handlers=[output.LineHandler(output.standard_error())],
         force=True,
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(without_secrets)

@@ -64,25 +64,29 @@ def is_name(name: str) -> bool:
 
 def hold(
     reservation: Reservation | None, reservation_id: str, ttl_seconds: int, now_ms: int
-) -> tuple[Held, AlarmScheduled]:
+) -> tuple[ReservationEvent, ...]:
     """Hold it from now for `ttl_seconds`, whatever state it is in.
 
-    A new hold resets everything and moves the alarm. Raises InvalidTtl unless
+    A new hold resets everything and moves the alarm. A hold whose time was up, and whose
+    alarm had not come by yet, ends first: whoever follows the log hears of every end. One
+    that still runs does not end, for nothing becomes free. Raises InvalidTtl unless
     MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS.
     """
     if not MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS:
         raise InvalidTtl(
             f"a hold lasts from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS} seconds, not {ttl_seconds}"
         )
-    version = reservation.version if reservation is not None else 0
+    ended = _end_if_due(reservation, now_ms)
+    version = (reservation.version if reservation is not None else 0) + len(ended)
     expires_at_ms = now_ms + ttl_seconds * 1000
     return (
+        *ended,
         Held(reservation_id, version + 1, now_ms, expires_at_ms),
         AlarmScheduled(reservation_id, version + 2, expires_at_ms),
     )
 
 
-def expire(reservation: Reservation | None, now_ms: int) -> tuple[Expired]:
+def expire(reservation: Reservation | None, now_ms: int) -> tuple[Expired, ...]:
     """End the hold because its time is up; at exactly its instant it is due.
 
     Raises NotHeld if there is no open hold, NotDue if it is open but not due yet, and
@@ -92,8 +96,15 @@ def expire(reservation: Reservation | None, now_ms: int) -> tuple[Expired]:
         raise InvalidNow(f"a clock shows from 1 to {MAX_NOW_MS} ms, not {now_ms}")
     if reservation is None or reservation.status != "held":
         raise NotHeld("there is no open hold")
-    if reservation.expires_at_ms > now_ms:
+    ended = _end_if_due(reservation, now_ms)
+    if not ended:
         raise NotDue(reservation.expires_at_ms)
+    return ended
+
+
+def _end_if_due(reservation: Reservation | None, now_ms: int) -> tuple[Expired, ...]:
+    if reservation is None or reservation.status != "held" or reservation.expires_at_ms > now_ms:
+        return ()
     return (Expired(reservation.id, reservation.version + 1, now_ms),)
 
 

@@ -26,7 +26,8 @@ from infrastructure.event_mapper import EventMapper
 from infrastructure.projections import AlarmScope
 from infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
 from infrastructure.recorder import Recorder, StoreFactory
-from infrastructure.sql.queries import Queries, QuickReader
+from infrastructure.sql.queries import Queries
+from infrastructure.sql.rows import QuickReader
 from infrastructure.store import open_store
 from infrastructure.unit_of_work import Work
 from infrastructure.writer import Writer

@@ -1,26 +1,26 @@
 """Whole databases in and out: backup, restore, import of an exported log, copy.
 
-A file is prepared beside the target, verified there, and renamed into place; a server's
-database is filled in one transaction. Either way an interruption leaves the target as
-it was.
+What is to be in a file is prepared beside it and verified there, and put in its place in one
+step, the place being held from the beginning; a server's database is filled in one
+transaction, under its log's lock. Either way an interruption leaves the target as it was, and
+nothing that somebody else wrote there meanwhile is lost.
 """
 
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
-from infrastructure.address import Address, PostgresAddress
+from infrastructure.address import Address, PostgresAddress, refuse_no_file
 from infrastructure.application import ReservationApplication
 from infrastructure.errors import DamagedLog, DatabaseRefused, VersionConflict
 from infrastructure.event_mapper import EventMapper
-from infrastructure.files import replaced_when_done
+from infrastructure.files import FileRefused, make_folder, part_beside
 from infrastructure.parallel_verify import verify_with_all_cores
 from infrastructure.rebuild import rebuild
-from infrastructure.sql.queries import Queries
 from infrastructure.sql.session import EventRow
-from infrastructure.sqlite.schema import make_folder, schema_version
 from infrastructure.sqlite.store import SqliteStore
-from infrastructure.sqlite.whole_file import copy, fill, retire
+from infrastructure.sqlite.whole_file import Claim, claimed, copy, fill
+from infrastructure.startup import opened
 from infrastructure.store import open_store
 from infrastructure.transfer import ImportRefused, read_log, read_store
 from infrastructure.verify import Progress, VerifyReport
@@ -28,35 +28,53 @@ from infrastructure.verify import Progress, VerifyReport
 TWO_VERSIONS = "two events have the same version of one reservation"
 
 
-def backup(source: Address, target: Path, progress: Progress = lambda events: None) -> VerifyReport:
-    """Copies a database file, served or not, into one verified file.
+def backup(
+    source: Address,
+    target: Path,
+    progress: Progress = lambda events: None,
+    *,
+    force: bool = False,
+) -> VerifyReport:
+    """Copies a database file, served or not, into one verified file of this release's schema.
 
-    Raises DatabaseRefused if the source is not one of ours or the copy does not verify,
-    DatabaseInUse if the target is a database that some process has open, and OSError if
-    its folder cannot be written.
+    A database of ours that is there and holds events is replaced with `force` only, and
+    nothing else ever is. Raises DatabaseRefused if the source is not one of ours or the copy
+    does not verify, FileRefused or DatabaseRefused if the target is not to be replaced,
+    DatabaseInUse if some process has it open, and OSError if it cannot be written.
     """
-    _refuse_server(source)
-    _refuse_missing(source)
-    _refuse_itself(source, target)
-    retire(target)  # said before the work, and made sure of after it
-    store = SqliteStore(source)
-    try:
-        schema_version(store)
-        with replaced_when_done(target) as part:
-            copy(store, part)
-            report = _verified(part, progress)
-            retire(target)
-            return report
-    finally:
-        store.close()
+    return _copied(source, target, progress, force=force, to_serve=False)
 
 
 def restore(
-    source: Path, target: Address, progress: Progress = lambda events: None
+    source: Path,
+    target: Address,
+    progress: Progress = lambda events: None,
+    *,
+    force: bool = False,
 ) -> VerifyReport:
     """Puts a backup in the target's place: a backup the other way. Raises as `backup`."""
     _refuse_server(target)
-    return backup(source, target, progress)
+    return _copied(source, target, progress, force=force, to_serve=True)
+
+
+def _copied(
+    source: Address, target: Path, progress: Progress, *, force: bool, to_serve: bool
+) -> VerifyReport:
+    _refuse_server(source)
+    refuse_no_file(source)
+    refuse_no_file(target)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise DatabaseRefused(f"{target} is the database itself")
+    with opened(source, log_only=True) as store:
+        if to_serve:
+            make_folder(target.parent)
+        with claimed(target) as claim, part_beside(claim.path) as part:
+            if claim.holds_events() and not force:
+                raise FileRefused(f"{target} holds events already: --force replaces it")
+            copy(store, part)
+            report = _verified_part(part, progress)
+            claim.put(part, to_serve=to_serve)
+            return report
 
 
 def import_log(
@@ -77,37 +95,36 @@ def copy_log(
 
     What is committed there after it began is not in the copy. Raises as `import_log`.
     """
-    store = open_store(source)
-    try:
-        if not (store.exists() and store.schema_version()):
-            raise DatabaseRefused(f"there is no database at {source}")
-        report = _fill(target, read_store(store, EventMapper(), progress), progress)
-    finally:
-        store.close()
-    return report
+    with opened(source, log_only=True) as store:
+        return _fill(target, read_store(store, EventMapper(), progress), progress)
 
 
 def _fill(target: Address, batches: Iterable[list[EventRow]], progress: Progress) -> VerifyReport:
     if isinstance(target, PostgresAddress):
         return _fill_server(target, batches, progress)
-    return _fill_file(target, batches, progress)
+    refuse_no_file(target)
+    make_folder(target.parent)
+    with claimed(target) as claim, part_beside(claim.path) as part:
+        return _fill_file(claim, part, batches, progress)
 
 
-def _fill_file(target: Path, batches: Iterable[list[EventRow]], progress: Progress) -> VerifyReport:
-    make_folder(target)
-    _refuse_events(target)
-    with replaced_when_done(target) as part:
-        store = SqliteStore(part)
-        store.migrate()
-        try:
-            fill(store, batches)
-        except VersionConflict as error:
-            raise ImportRefused(TWO_VERSIONS) from error
+def _fill_file(
+    claim: Claim, part: Path, batches: Iterable[list[EventRow]], progress: Progress
+) -> VerifyReport:
+    if claim.holds_events():
+        raise ImportRefused(f"{claim.path} holds events already: import into a new file")
+    store = SqliteStore(part)
+    store.migrate()
+    try:
+        fill(store, batches)
+    except VersionConflict as error:
+        raise ImportRefused(TWO_VERSIONS) from error
+    finally:
         store.close()
-        _project(part)
-        report = _verified(part, progress)
-        retire(target)
-        return report
+    _project(part)
+    report = _verified(part, progress)
+    claim.put(part, to_serve=True)
+    return report
 
 
 def _fill_server(
@@ -139,27 +156,6 @@ def _refuse_server(address: Address) -> None:
         )
 
 
-def _refuse_missing(source: Path) -> None:
-    if not source.exists():
-        raise DatabaseRefused(f"there is no database at {source}")
-
-
-def _refuse_itself(source: Path, target: Path) -> None:
-    if target.exists() and target.samefile(source):
-        raise DatabaseRefused(f"{target} is the database itself")
-
-
-def _refuse_events(target: Path) -> None:
-    retire(target)
-    if target.exists():
-        store = SqliteStore(target)
-        try:
-            if store.schema_version() and Queries(store).head():
-                raise ImportRefused(f"{target} holds events already: import into a new file")
-        finally:
-            store.close()
-
-
 def _project(path: Path) -> None:
     application = ReservationApplication(path)
     application.start(alarms=False)
@@ -167,6 +163,16 @@ def _project(path: Path) -> None:
         rebuild(application.writer.execute, application.mapper)
     finally:
         application.stop()
+
+
+def _verified_part(part: Path, progress: Progress) -> VerifyReport:
+    """Of a copy, which may be of an older schema until now."""
+    store = SqliteStore(part)
+    try:
+        store.migrate()
+    finally:
+        store.close()
+    return _verified(part, progress)
 
 
 def _verified(address: Address, progress: Progress) -> VerifyReport:

@@ -74,7 +74,7 @@ def _before(
     """The state before the event in `row`: known, or replayed the first time."""
     if row.originator_id not in states:
         state = None
-        for earlier in queries.events_of(row.originator_id):
+        for earlier in queries.history(row.originator_id):
             if earlier.originator_version >= row.originator_version:
                 break
             event = mapper.decode(

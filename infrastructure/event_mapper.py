@@ -53,6 +53,8 @@ def _encode_storage_written(fields: Mapping[str, Any]) -> bytes:
 
 def _decode_storage_written(state: bytes) -> dict[str, Any]:
     found = _decode_storage(state)
+    if not state.isascii():
+        state.decode()  # values are kept as they are, and would not be looked into
     puts = {key: bytes(value) for key, value in found.puts.items()}
     return {
         "puts": puts,
@@ -172,6 +174,8 @@ class EventMapper(Mapper[str]):
 
     def decode(self, originator_id: str, version: int, topic: str, state: bytes) -> Any:
         """`to_domain_event` for a row that was never made into a StoredEvent."""
+        if type(version) is not int or type(originator_id) is not str:
+            raise UndecodableEvent(f"{originator_id!r} version {version!r} is no event's")
         event_type = self._by_topic.get(topic)
         if event_type is None:
             raise UnknownTopic(f"{originator_id} version {version} has unknown topic {topic!r}")
@@ -181,7 +185,7 @@ class EventMapper(Mapper[str]):
             if written_at != event_type.version:
                 values = _lift(values, written_at, event_type)
             return event_type.event_class(originator_id, version, **values)
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise UndecodableEvent(
                 f"{originator_id} version {version} ({topic}) cannot be decoded: {error}"
             ) from error

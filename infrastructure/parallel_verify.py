@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
 from infrastructure.address import Address
-from infrastructure.errors import StoreUnavailable
+from infrastructure.errors import DamagedLog, StoreDamaged, StoreUnavailable
 from infrastructure.event_mapper import EventMapper
 from infrastructure.sql.queries import Queries
 from infrastructure.store import Store, open_store
@@ -37,7 +37,7 @@ def verify_with_all_cores(
     your own that calls this needs its `if __name__ == "__main__":`.
     """
     if processes is None:
-        long = Queries(store).head() >= WORTH_IT_EVENTS
+        long = events_in(store) >= WORTH_IT_EVENTS
         processes = len(os.sched_getaffinity(0)) if long else 1
     if processes == 1:
         return verify(store, EventMapper(), progress)
@@ -46,6 +46,14 @@ def verify_with_all_cores(
         return _run_in_pool(store.address, parts, processes, progress)
 
     return verify_with(store, run)
+
+
+def events_in(store: Store) -> int:
+    """How many events a log has, 0 if it has lost its head."""
+    try:
+        return Queries(store).head()
+    except (DamagedLog, StoreDamaged):
+        return 0
 
 
 def _run_in_pool(

@@ -7,6 +7,7 @@ library's own `Application.save` gets positions, checksums and projections all t
 import threading
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from eventsourcing.persistence import (
@@ -78,8 +79,12 @@ class Recorder(ApplicationRecorder):
         desc: bool = False,
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
-        rows = self._queries.events_of(originator_id, after_version=gt or 0)
-        rows = [row for row in rows if lte is None or row.originator_version <= lte]
+        rows = list(
+            takewhile(
+                lambda row: lte is None or row.originator_version <= lte,
+                self._queries.history(originator_id, gt or 0),
+            )
+        )
         if desc:
             rows.reverse()
         return [_stored(row) for row in rows[:limit]]

@@ -3,13 +3,13 @@
 Everything else asks the store it is given, and does not know which it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from infrastructure.address import Address, PostgresAddress
 from infrastructure.clock import Clock
-from infrastructure.sql.queries import QuickReader
+from infrastructure.sql.rows import QuickReader
 from infrastructure.sql.session import Session
 from infrastructure.sql.snapshot import Snapshot
 
@@ -70,6 +70,15 @@ class Store(Protocol):
 
     def refuse_if_unfit(self) -> None:
         """Raises DatabaseRefused if it can be neither written nor made. May make a folder."""
+        ...
+
+    def cautions(self) -> Iterator[str]:
+        """What its operator should hear of, in sentences."""
+        ...
+
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """What the store itself finds wrong with its files: with all but the log, or with the
+        log too."""
         ...
 
     def schema_version(self) -> int:

@@ -19,14 +19,15 @@ import msgspec
 from domain.errors import ReservationExpiryError
 from infrastructure.checksum import GENESIS, chain
 from infrastructure.errors import UndecodableEvent
-from infrastructure.event_mapper import EventMapper
-from infrastructure.files import replaced_when_done
+from infrastructure.event_mapper import EventMapper, Integer
+from infrastructure.files import opened_for_writing
 from infrastructure.sql.session import EventRow
 from infrastructure.store import Store
 from infrastructure.verify import is_ours
 
 FORMAT = "reservation-expiry-log"
 FORMAT_VERSION = 1
+HEADER_LIMIT_BYTES = 4_096
 LINE_LIMIT_BYTES = 64 * 1024 * 1024  # an event of 8 MiB, escaped, with room to spare
 BATCH_EVENTS = 2_000
 
@@ -49,11 +50,11 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
 class Line(msgspec.Struct, forbid_unknown_fields=True):
     """One event. `state` is its JSON text as it stands in the log."""
 
-    position: int
+    position: Integer
     id: str
-    version: int
+    version: Integer
     topic: str
-    recordedAt: int
+    recordedAt: Integer
     state: str
     checksum: str
 
@@ -63,14 +64,21 @@ Progress = Callable[[int], object]
 _encode = msgspec.json.Encoder().encode
 
 
-def export_log(store: Store, target: str, progress: Progress = lambda events: None) -> int:
+def export_log(
+    store: Store,
+    target: str,
+    progress: Progress = lambda events: None,
+    *,
+    force: bool = False,
+) -> int:
     """Writes the whole log to the file `target`, or to standard output for `-`.
 
-    The file appears whole or not at all. Returns the number of events. Raises StoreError,
-    OSError if the file cannot be written, and UndecodableEvent for a state that is not
-    text.
+    The file appears whole or not at all; an export that is there is replaced with `force`
+    only, and nothing else ever is. Returns the number of events. Raises StoreError,
+    FileRefused, OSError if the file cannot be written, and UndecodableEvent for a state that
+    is not text.
     """
-    with store.snapshot() as snapshot, _opened_for_writing(target) as out:
+    with store.snapshot() as snapshot, _opened_for_writing(target, force) as out:
         events, digest, _ = snapshot.head()
         out.write(_encode(Header(FORMAT, FORMAT_VERSION, events, digest.hex())) + b"\n")
         for page in snapshot.log():
@@ -181,18 +189,34 @@ def _header(lines: Iterator[bytes]) -> Header:
 
 
 @contextmanager
-def _opened_for_writing(target: str) -> Iterator[BinaryIO]:
+def _opened_for_writing(target: str, force: bool) -> Iterator[BinaryIO]:
     if target == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with replaced_when_done(Path(target)) as part, _open(part, target, "wb") as file:
-        yield file
+    with opened_for_writing(Path(target), is_export, force=force) as file:
+        if target.endswith(".gz"):
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file) as zipped:
+                yield zipped
+        else:
+            yield file
+
+
+def is_export(path: Path) -> bool:
+    """Whether the file begins as an exported log does, gzip or not."""
+    for opener in (open, gzip.open):
+        try:
+            with opener(path, "rb") as file:
+                _header(iter([file.readline(HEADER_LIMIT_BYTES)]))
+                return True
+        except (ImportRefused, EOFError, gzip.BadGzipFile, zlib.error):
+            continue
+    return False
 
 
 @contextmanager
 def _opened_for_reading(source: str) -> Iterator[Iterator[bytes]]:
-    opened = nullcontext(sys.stdin.buffer) if source == "-" else _open(Path(source), source, "rb")
+    opened = nullcontext(sys.stdin.buffer) if source == "-" else _open(source)
     with opened as file:
         try:
             yield _limited(file)
@@ -205,6 +229,6 @@ def _limited(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _open(path: Path, name: str, mode: str) -> BinaryIO:
-    opener: Callable[..., BinaryIO] = gzip.open if name.endswith(".gz") else open
-    return opener(path, mode)
+def _open(source: str) -> BinaryIO:
+    opener: Callable[..., BinaryIO] = gzip.open if source.endswith(".gz") else open
+    return opener(source, "rb")

@@ -17,9 +17,11 @@ from itertools import pairwise
 from domain.durable_object import OBJECT_PREFIX, parse_object_id
 from domain.reservation import ID_PREFIX, is_name
 from infrastructure.checksum import GENESIS, chain
-from infrastructure.comparison import Difference, compare
+from infrastructure.comparison import Difference, Found, compare
+from infrastructure.errors import DamagedLog, StoreDamaged
 from infrastructure.event_mapper import EventMapper
 from infrastructure.objects.object_comparison import CHUNK_OBJECTS, compare_objects
+from infrastructure.past_damage import Unreadable, chunks_past_damage, log_past_damage
 from infrastructure.sql.chunks import AFTER_ALL_NAMES
 from infrastructure.sql.snapshot import Snapshot
 from infrastructure.store import Store
@@ -43,17 +45,23 @@ class VerifyReport:
     digest: str = ""
     found: int = 0
     differences: list[Difference] = field(default_factory=list)
+    is_damaged: bool = False  # something could not be read
 
     def add(self, *differences: Difference) -> None:
         self.found += len(differences)
         room = REPORTED_DIFFERENCES - len(self.differences)
         self.differences += differences[: max(room, 0)]
 
+    def cannot_read(self, originator_id: str, position: int | None, what: str) -> None:
+        self.is_damaged = True
+        self.add(Difference(originator_id, position, what))
+
     def join(self, part: "VerifyReport") -> None:
         self.events += part.events
         self.aggregates += part.aggregates
         self.add(*part.differences)
         self.found += part.found - len(part.differences)
+        self.is_damaged |= part.is_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,32 +112,49 @@ def verify_with(store: Store, run_parts: RunParts) -> VerifyReport:
     for part in run_parts(parts):
         report.join(part)
     report.differences.sort(key=lambda difference: difference.position or 0)
+    for finding in store.integrity(thorough=report.is_damaged):
+        report.add(Difference("", None, finding))
     return report
 
 
 def verify_part(
     store: Store, mapper: EventMapper, part: Part, progress: Progress = lambda events: None
 ) -> VerifyReport:
-    """What one part brings, read from one commit."""
+    """What one part brings, read from one commit. What cannot be read is in the report."""
     with store.snapshot() as snapshot:
-        if isinstance(part, NameRange):
-            return _verify_names(snapshot, mapper, part, progress)
-        if isinstance(part, AllObjects):
-            return _verify_objects(snapshot, mapper, progress)
-        return _verify_positions(snapshot, part, progress)
+        if isinstance(part, PositionRange):
+            return _verify_positions(snapshot, part, progress)
+        report = VerifyReport()
+        chunks = (
+            _name_chunks(snapshot, mapper, part, report)
+            if isinstance(part, NameRange)
+            else _object_chunks(snapshot, mapper, report)
+        )
+        for found in chunks:
+            report.aggregates += found.aggregates
+            report.add(*found.differences)
+            progress(found.events)
+        return report
 
 
 def _verify_head(snapshot: Snapshot) -> VerifyReport:
-    position, checksum, projected = snapshot.head()
-    report = VerifyReport(head=position, digest=checksum.hex())
-    if projected != position:
-        problem = f"the projections stand at position {projected}, the log at {position}"
-        report.add(Difference("", projected, problem))
-    last = snapshot.last_position()
-    if last != position:
-        problem = f"the log ends at position {last}, but position {position} was committed"
+    report = VerifyReport()
+    try:
+        head = snapshot.head()
+        report.head, report.digest = head.position, head.checksum.hex()
+        last = snapshot.last_position()
+    except (DamagedLog, StoreDamaged) as error:
+        report.cannot_read("", None, f"the log's head or its end: {error}")
+        report.head = report.head or _last_if_known(snapshot)
+        return report
+    if head.projected_position != head.position:
+        problem = f"the projections stand at position {head.projected_position}"
+        problem += f", the log at {head.position}"
+        report.add(Difference("", head.projected_position, problem))
+    if last != head.position:
+        problem = f"the log ends at position {last}, but position {head.position} was committed"
         report.add(Difference("", last, problem))
-    elif snapshot.checksum_at(last) not in (checksum, None):
+    elif _checksum_before(snapshot, last) not in (head.checksum, None):
         report.add(Difference("", last, "the head has another checksum than the last event"))
     return report
 
@@ -145,61 +170,117 @@ def _name_ranges(snapshot: Snapshot, head: int) -> Iterator[NameRange]:
     Their bounds are the names at evenly spread positions: a sample of where events are.
     """
     parts = -(-head // PART_EVENTS)
-    sampled = sorted({*snapshot.names_at(range(1, head, max(head // (16 * parts or 1), 1)))})
+    try:
+        names = {*snapshot.names_at(range(1, head, max(head // (16 * parts or 1), 1)))}
+    except StoreDamaged:  # in one piece, then, which goes on behind the damage
+        names = set()
+    sampled = sorted(names)
     bounds = sampled[:: max(len(sampled) // max(parts, 1), 1)][1:]
     for after, upto in pairwise(["", *bounds, AFTER_ALL_NAMES]):
         yield NameRange(after, upto)
 
 
-def _verify_names(
-    snapshot: Snapshot, mapper: EventMapper, names: NameRange, progress: Progress
-) -> VerifyReport:
-    report, name = VerifyReport(), names.after
-    while name is not None:
-        chunk = snapshot.chunk(name, CHUNK_NAMES, names.upto)
-        found = compare(chunk, mapper)
-        report.aggregates += found.aggregates
-        report.add(*found.differences)
-        progress(found.events)
-        name = chunk.last_name
-    return report
+def _name_chunks(
+    snapshot: Snapshot, mapper: EventMapper, names: NameRange, report: VerifyReport
+) -> Iterator[Found]:
+    """The names of a range, compared; those that cannot be read go into the report."""
+
+    def read(after: str, size: int) -> tuple[Found, str | None]:
+        chunk = snapshot.chunk(after, size, names.upto)
+        return compare(chunk, mapper), chunk.last_name
+
+    def next_after(after: str) -> str | None:
+        found = snapshot.next_id(ID_PREFIX + after, ID_PREFIX + names.upto)
+        return None if found is None else found.removeprefix(ID_PREFIX)
+
+    def note(name: str | None, after: str, error: StoreDamaged) -> None:
+        _note_unreadable(report, None if name is None else ID_PREFIX + name, after, error)
+
+    return chunks_past_damage(read, next_after, note, names.after, CHUNK_NAMES)
 
 
-def _verify_objects(snapshot: Snapshot, mapper: EventMapper, progress: Progress) -> VerifyReport:
-    report, after = VerifyReport(), OBJECT_PREFIX
-    while after is not None:
-        chunk = snapshot.object_chunk(after, CHUNK_OBJECTS)
-        found = compare_objects(chunk, mapper)
-        report.aggregates += found.aggregates
-        report.add(*found.differences)
-        progress(found.events)
-        after = chunk.last_id
-    return report
+def _object_chunks(
+    snapshot: Snapshot, mapper: EventMapper, report: VerifyReport
+) -> Iterator[Found]:
+    """The same of all objects."""
+
+    def read(after: str, size: int) -> tuple[Found, str | None]:
+        chunk = snapshot.object_chunk(after, size)
+        return compare_objects(chunk, mapper), chunk.last_id
+
+    def next_after(after: str) -> str | None:
+        return snapshot.next_id(after, OBJECT_PREFIX + AFTER_ALL_NAMES)
+
+    def note(object_id: str | None, after: str, error: StoreDamaged) -> None:
+        _note_unreadable(report, object_id, after, error)
+
+    return chunks_past_damage(read, next_after, note, OBJECT_PREFIX, CHUNK_OBJECTS)
+
+
+def _note_unreadable(
+    report: VerifyReport, originator_id: str | None, after: str, error: StoreDamaged
+) -> None:
+    what = "cannot be compared with its history" if originator_id else f"what follows {after!r}"
+    report.cannot_read(originator_id or "", None, f"{what}: {error}")
 
 
 def _verify_positions(
     snapshot: Snapshot, positions: PositionRange, progress: Progress
 ) -> VerifyReport:
-    report, last, known_id = VerifyReport(), positions.after, ""
-    previous = snapshot.checksum_at(last) if last else GENESIS
-    for page in snapshot.log(last, positions.upto):
-        for position, originator_id, version, topic, state, recorded_at_ms, checksum in page:
-            if position != last + 1:
-                report.add(*_gap(last, position))
-            elif previous is not None and checksum != chain(
-                previous, position, originator_id, version, topic, recorded_at_ms, state
-            ):
-                problem = "does not match its checksum: the event, or the one before, was altered"
-                report.add(Difference(originator_id, position, problem))
-            if originator_id != known_id and not is_ours(originator_id):
-                report.add(Difference(originator_id, position, "is not an id of ours"))
-            known_id = originator_id
-            last, previous = position, checksum
-        report.events += len(page)
-        progress(len(page))
-    if last != positions.upto and snapshot.last_position() > positions.upto:
+    report, last = VerifyReport(), positions.after
+    previous = _checksum_before(snapshot, last)
+    for found in log_past_damage(snapshot, last, positions.upto):
+        if isinstance(found, Unreadable):
+            last, previous = found.upto, None
+            which = f"{found.after + 1}"
+            if found.upto > found.after + 1:
+                which += f" to {found.upto}"
+            report.cannot_read("", found.after + 1, f"position {which}: {found.why}")
+            continue
+        last, previous = _verify_page(report, found, last, previous)
+        report.events += len(found)
+        progress(len(found))
+    if last != positions.upto and _last_if_known(snapshot) > positions.upto:
         report.add(*_gap(last, positions.upto + 1))
     return report
+
+
+def _verify_page(
+    report: VerifyReport, page: list[tuple], last: int, previous: bytes | None
+) -> tuple[int, bytes]:
+    """The position and the checksum of its last event; `previous` is None if not known."""
+    known_id = ""
+    for position, originator_id, version, topic, state, recorded_at_ms, checksum in page:
+        if position != last + 1:
+            report.add(*_gap(last, position))
+        elif previous is not None and checksum != chain(
+            previous, position, originator_id, version, topic, recorded_at_ms, state
+        ):
+            problem = "does not match its checksum: the event, or the one before, was altered"
+            report.add(Difference(originator_id, position, problem))
+        if originator_id != known_id and not is_ours(originator_id):
+            report.add(Difference(originator_id, position, "is not an id of ours"))
+        known_id = originator_id
+        last, previous = position, checksum
+    return last, previous
+
+
+def _checksum_before(snapshot: Snapshot, position: int) -> bytes | None:
+    """The checksum that the next event's is chained to, None if it is not there."""
+    if position == 0:
+        return GENESIS
+    try:
+        checksum = snapshot.checksum_at(position)
+    except StoreDamaged:
+        return None
+    return checksum if isinstance(checksum, bytes) else None
+
+
+def _last_if_known(snapshot: Snapshot) -> int:
+    try:
+        return snapshot.last_position()
+    except StoreDamaged:
+        return 0  # said already
 
 
 def is_ours(originator_id: str) -> bool:

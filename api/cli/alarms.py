@@ -1,8 +1,11 @@
 """Commands on alarms: list them, give parked ones a fresh start."""
 
+import math
+
 import click
 
 from api.cli.common import (
+    COUNT,
     EXIT_NOT_FOUND,
     Command,
     application,
@@ -10,8 +13,8 @@ from api.cli.common import (
     fail,
     instant,
     json_option,
-    opened,
     print_json,
+    shown_name,
 )
 from api.cli.output import print_table
 from domain.names import name_of, named
@@ -19,6 +22,7 @@ from infrastructure import alarm_state
 from infrastructure.address import Address
 from infrastructure.instants import ms_of_seconds
 from infrastructure.sql.queries import Queries
+from infrastructure.startup import opened
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 REDRIVE_PAGE = 500
@@ -32,7 +36,7 @@ def alarms() -> None:
 @alarms.command(name="list", cls=Command)
 @click.option("--due", is_flag=True, help="Only those whose time has come.")
 @click.option("--parked", is_flag=True, help="Only those that were given up.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--limit", type=COUNT, default=100, show_default=True)
 @database_option
 @json_option
 def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json: bool) -> None:
@@ -51,7 +55,7 @@ def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json:
         HEADINGS,
         [
             (
-                alarm.get("reservationId") or f"{alarm['className']}/{alarm['objectName']}",
+                shown_name(alarm),
                 instant(alarm["scheduledTime"]),
                 instant(alarm["nextRunTime"]),
                 alarm["attempts"],
@@ -85,13 +89,14 @@ def redrive(name: str | None, everything: bool, database: Address) -> None:
 
 def _describe(row: tuple, now_ms: int) -> dict[str, object]:
     alarm_id, next_run_time, job_state = row
-    next_ms = None if next_run_time is None else ms_of_seconds(next_run_time)
+    rings = next_run_time is not None and math.isfinite(next_run_time)
+    next_ms = ms_of_seconds(next_run_time) if rings else None
     try:
         state = alarm_state.decode(job_state)
     except alarm_state.UnreadableAlarm:
         state = None
     if next_ms is None:
-        word = "parked"
+        word = "parked" if next_run_time is None else "damaged"
     elif state is not None and state.token is not None:
         word = "claimed"
     else:

@@ -4,31 +4,37 @@ from pathlib import Path
 
 import click
 
-from api.cli.common import Command, Database, database_option
+from api.cli.common import Command, Database, DatabaseFile, database_option, force_option
 from api.cli.output import progress
 from infrastructure import backup as backups
 from infrastructure.address import Address
 
-FILE = click.Path(dir_okay=False, path_type=Path)
-
 
 @click.command(cls=Command)
-@click.argument("file", type=FILE)
+@click.argument("file", type=DatabaseFile())
+@force_option
 @database_option
-def backup(file: Path, database: Address) -> None:
-    """Copy the database to FILE, verified, while it is served."""
+def backup(file: Path, force: bool, database: Address) -> None:
+    """Copy the database to FILE, verified, while it is served.
+
+    A backup that is there is replaced with --force only, a file of anything else never.
+    """
     with progress("verifying the copy", None) as advance:
-        report = backups.backup(database, file, advance)
+        report = backups.backup(database, file, advance, force=force)
     click.echo(f"{file}: {report.events:,} events, digest {report.digest}")
 
 
 @click.command(cls=Command)
-@click.argument("file", type=FILE)
+@click.argument("file", type=DatabaseFile())
+@force_option
 @database_option
-def restore(file: Path, database: Address) -> None:
-    """Put the backup FILE in the database's place, verified. The server must be stopped."""
+def restore(file: Path, force: bool, database: Address) -> None:
+    """Put the backup FILE in the database's place, verified. The server must be stopped.
+
+    A database that holds events is replaced with --force only, a file of anything else never.
+    """
     with progress("verifying the copy", None) as advance:
-        report = backups.restore(file, database, advance)
+        report = backups.restore(file, database, advance, force=force)
     click.echo(f"{database}: {report.events:,} events, digest {report.digest}")
 
 

@@ -1,30 +1,49 @@
 """What the commands share: options, the application on a file, output, exit codes."""
 
-import sys
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
 
+from api.cli import EXIT_REFUSED
 from domain.alarm import looks_like_seconds
 from domain.errors import DomainError, ReservationExpiryError
-from infrastructure.address import Address, address_of
+from infrastructure.address import (
+    Address,
+    PostgresAddress,
+    address_of,
+    file_named,
+    refuse_no_file,
+)
 from infrastructure.application import ReservationApplication
-from infrastructure.errors import DatabaseRefused, InvalidAddress, NewerSchema
+from infrastructure.errors import InvalidAddress
 from infrastructure.instants import datetime_of_ms, ms_of_datetime
 from infrastructure.settings import DEFAULT_DATABASE
 from infrastructure.sql.queries import Queries
-from infrastructure.store import Store, open_store
+from infrastructure.startup import opened
 
 EXIT_DIFFERENT = 1
 EXIT_USAGE = 2  # click's own
-EXIT_REFUSED = 3
 EXIT_CANNOT_LISTEN = 4
 EXIT_NOT_FOUND = 5
+
+
+# Counts and positions; more cannot be asked for in JSON either.
+COUNT = click.IntRange(1, 2**53 - 1)
+
+
+class Failed(click.ClickException):
+    """Ends the command with a sentence and an exit code."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = code
 
 
 class Command(click.Command):
@@ -36,21 +55,15 @@ class Command(click.Command):
         except DomainError as error:
             raise click.UsageError(str(error), ctx) from error
         except ReservationExpiryError as error:
-            fail(str(error), exit_code_of(error))
-        except BrokenPipeError:
-            sys.stderr.close()  # the reader went away; nothing is left to say
-            sys.exit(0)
-        except OSError as error:
-            fail(f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}")
+            raise Failed(str(error), exit_code_of(error)) from error
 
 
 def exit_code_of(error: ReservationExpiryError) -> int:
     return EXIT_CANNOT_LISTEN if error.code == "cannot-listen" else EXIT_REFUSED
 
 
-def fail(sentence: str, code: int = EXIT_REFUSED) -> None:
-    click.echo(f"reservation-expiry: {sentence}", err=True)
-    sys.exit(code)
+def fail(sentence: str, code: int = EXIT_REFUSED) -> NoReturn:
+    raise Failed(sentence, code)
 
 
 class Database(click.ParamType):
@@ -60,17 +73,60 @@ class Database(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Address:
         try:
-            address = address_of(value) if isinstance(value, str) else value
+            return value if isinstance(value, PostgresAddress) else address_of(str(value))
         except InvalidAddress as error:
             self.fail(str(error), param, ctx)
-        if isinstance(address, Path) and address.is_dir():
-            self.fail(f"{address} is a folder", param, ctx)
+
+
+class File(click.ParamType):
+    """A file to be written or read, `-` for standard output or input. Converts to str."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        try:
+            return value if value == "-" else str(file_named(value))
+        except InvalidAddress as error:
+            self.fail(str(error), param, ctx)
+
+
+class SourceFile(click.ParamType):
+    """A file that is there, and that each process reads for itself. Converts to a Path."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        try:
+            path = file_named(str(value))
+            refuse_no_file(path)
+        except InvalidAddress as error:
+            self.fail(str(error), param, ctx)
+        if not path.is_file():
+            self.fail(f"there is no file {path}", param, ctx)
+        return path
+
+
+class DatabaseFile(Database):
+    """A database that is a file. Converts to a Path."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        address = super().convert(value, param, ctx)
+        if isinstance(address, PostgresAddress):
+            self.fail("that is a server's database, not a file", param, ctx)
         return address
+
+
+class DatabaseOption(click.Option):
+    """An option whose variable means the same as the option, set to nothing as well."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        return os.environ.get(str(self.envvar))
 
 
 def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--database",
+        cls=DatabaseOption,
         type=Database(),
         default=DEFAULT_DATABASE,
         show_default=True,
@@ -80,32 +136,18 @@ def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--force", is_flag=True, help="Replace one that is there.")(command)
+
+
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
 
 
 @contextmanager
-def opened(address: Address) -> Iterator[Store]:
-    """The store at `address`, which must be there and of this release's schema."""
-    store = open_store(address)
-    try:
-        version = store.schema_version() if store.exists() else 0
-        if version == 0:
-            raise DatabaseRefused(f"there is no database at {address}")
-        if version < store.newest_schema:
-            raise NewerSchema(
-                f"{address} has schema {version}, this release needs {store.newest_schema}: "
-                "serve it once to migrate it"
-            )
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def queries(address: Address) -> Iterator[Queries]:
+def queries(address: Address, *, log_only: bool = False) -> Iterator[Queries]:
     """For commands that only ask."""
-    with opened(address) as store:
+    with opened(address, log_only=log_only) as store:
         yield Queries(store)
 
 
@@ -115,7 +157,7 @@ def application(address: Address) -> Iterator[ReservationApplication]:
 
     The alarms are left to a server.
     """
-    with opened(address):
+    with opened(address, to_write=True):
         pass
     running = ReservationApplication(address)
     running.start(alarms=False)
@@ -127,6 +169,13 @@ def application(address: Address) -> Iterator[ReservationApplication]:
 
 def print_json(value: object) -> None:
     click.echo(msgspec.json.encode(value))
+
+
+def shown_name(found: dict[str, Any]) -> str:
+    """seat-12, or Counter/foo, from what `named` tells programs."""
+    if "className" in found:
+        return f"{found['className']}/{found['objectName']}"
+    return found["reservationId"]
 
 
 def instant(at_ms: int | None) -> str | None:
@@ -149,7 +198,7 @@ class Instant(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         if isinstance(value, int):
             return value
-        if value.isascii() and value.isdigit() and 8 < len(value) <= 16:
+        if re.fullmatch("[0-9]{9,16}", value):
             return self._milliseconds(int(value), param, ctx)
         try:
             at = _today_at(value) or datetime.fromisoformat(value)

@@ -2,19 +2,20 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import click
 
 from api.cli.common import (
     EXIT_DIFFERENT,
     Command,
+    File,
     Instant,
     application,
     database_option,
+    force_option,
     instant,
     json_option,
-    opened,
     print_json,
     queries,
 )
@@ -27,9 +28,10 @@ from infrastructure.backup import import_log
 from infrastructure.comparison import Difference
 from infrastructure.diff import diff as diff_log
 from infrastructure.event_mapper import EventMapper
-from infrastructure.parallel_verify import verify_with_all_cores
+from infrastructure.parallel_verify import events_in, verify_with_all_cores
 from infrastructure.rebuild import rebuild as rebuild_projections
 from infrastructure.sql.queries import Queries
+from infrastructure.startup import opened
 from infrastructure.transfer import export_log
 
 
@@ -44,7 +46,7 @@ def log() -> None:
 def verify(database: Address, as_json: bool) -> None:
     """Check the log and everything projected from it; exit 1 if anything differs."""
     started = time.perf_counter()
-    with opened(database) as store, progress("verifying", 2 * Queries(store).head()) as advance:
+    with opened(database) as store, progress("verifying", 2 * events_in(store)) as advance:
         report = verify_with_all_cores(store, advance)
     seconds = time.perf_counter() - started
     if as_json:
@@ -99,18 +101,27 @@ def rebuild(database: Address, as_json: bool) -> None:
 
 
 @log.command(name="export", cls=Command)
-@click.argument("file")
+@click.argument("file", type=File())
+@force_option
 @database_option
-def export(file: str, database: Address) -> None:
-    """Write the log as JSON Lines to FILE (gzip if it ends in .gz; - for standard output)."""
+def export(file: str, force: bool, database: Address) -> None:
+    """Write the log as JSON Lines to FILE (gzip if it ends in .gz; - for standard output).
+
+    An export that is there is replaced with --force only, a file of anything else never; a
+    device or a pipe is written to.
+    """
     started = time.perf_counter()
-    with opened(database) as store, progress("exporting", Queries(store).head()) as advance:
-        events = export_log(store, file, advance)
-    click.echo(f"{events:,} events in {_pace(events, time.perf_counter() - started)}", err=True)
+    with (
+        opened(database, log_only=True) as store,
+        progress("exporting", Queries(store).head()) as advance,
+    ):
+        events = export_log(store, file, advance, force=force)
+    with suppress(OSError):  # what counts was written
+        click.echo(f"{events:,} events in {_pace(events, time.perf_counter() - started)}", err=True)
 
 
 @log.command(name="import", cls=Command)
-@click.argument("file")
+@click.argument("file", type=File())
 @database_option
 def import_(file: str, database: Address) -> None:
     """Make the database from an exported log; changes nothing if anything in it is wrong."""
@@ -127,7 +138,7 @@ def import_(file: str, database: Address) -> None:
 @database_option
 def digest(database: Address) -> None:
     """Print the digest of the log: equal for logs with the same events in the same order."""
-    with queries(database) as asked:
+    with queries(database, log_only=True) as asked:
         click.echo(asked.digest())
 
 
@@ -161,7 +172,7 @@ def diff(from_ms: int, to_ms: int, database: Address, as_json: bool) -> None:
     """Say what began, ended and moved between two times."""
     if to_ms < from_ms:
         raise click.UsageError("--to lies before --from")
-    with queries(database) as asked:
+    with queries(database, log_only=True) as asked:
         for change in diff_log(asked, EventMapper(), from_ms, to_ms):
             if as_json:
                 print_json(change)

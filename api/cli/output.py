@@ -20,13 +20,20 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console(width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
+    _Console(width=None if terminal else PIPE_WIDTH, highlight=False).print(table)
+
+
+class _Console(Console):
+    """rich's, which ends the process itself when nobody reads its output."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on standard error, where that is a terminal; counts up by what it is told."""
-    console = Console(stderr=True)
+    console = _Console(stderr=True)
     bar = Progress(
         TextColumn(title),
         BarColumn(),

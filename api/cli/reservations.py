@@ -1,12 +1,13 @@
 """Commands on reservations: hold, show, history, list, events."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 import msgspec
 
 from api.cli.common import (
+    COUNT,
     EXIT_NOT_FOUND,
     Command,
     Instant,
@@ -17,12 +18,13 @@ from api.cli.common import (
     json_option,
     print_json,
     queries,
+    shown_name,
 )
 from api.cli.output import print_table
 from api.contract import render
 from api.questions import render_event
 from domain.names import id_of, named
-from domain.reservation import Reservation, aggregate_id, project
+from domain.reservation import Reservation, aggregate_id, apply
 from infrastructure.address import Address
 from infrastructure.event_mapper import EventMapper
 from infrastructure.sql.queries import Queries, RecordedEvent
@@ -48,7 +50,7 @@ def hold(name: str, ttl: int, database: Address, as_json: bool) -> None:
 @click.command(cls=Command)
 @click.argument("name")
 @click.option("--at", "at_ms", type=Instant(), help="As it was then, replayed from the log.")
-@click.option("--version", type=click.IntRange(min=1), help="As it was after that many events.")
+@click.option("--version", type=COUNT, help="As it was after that many events.")
 @database_option
 @json_option
 def show(
@@ -62,7 +64,7 @@ def show(
         if at_ms is None and version is None:
             state = asked.reservation(name)
         else:
-            state = _replayed(asked.events_of(reservation_id), at_ms, version)
+            state = _replayed(asked.history(reservation_id), at_ms, version)
     if state is None:
         fail(f"{name} was not held{'' if at_ms is None else ' then'}", EXIT_NOT_FOUND)
     _print_states([state], as_json)
@@ -74,18 +76,20 @@ def show(
 @json_option
 def history(name: str, database: Address, as_json: bool) -> None:
     """List what happened to NAME, or to the object CLASS/NAME, event by event."""
-    with queries(database) as asked:
-        rows = asked.events_of(id_of(name))
-    if not rows:
+    with queries(database, log_only=True) as asked:
+        happened = False
+        for rows in asked.pages_of(id_of(name)):
+            _print_events(rows, as_json)
+            happened = True
+    if not happened:
         fail(f"nothing ever happened to {name}", EXIT_NOT_FOUND)
-    _print_events(rows, as_json)
 
 
 @click.command(cls=Command, name="list")
 @click.option("--status", type=click.Choice(["held", "expired"]))
 @click.option("--prefix", default="", help="Only names that begin so.")
 @click.option("--due-before", type=Instant(), help="Only open holds that end before then.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--limit", type=COUNT, default=100, show_default=True)
 @database_option
 @json_option
 def list_reservations(
@@ -106,15 +110,15 @@ def list_reservations(
 
 @click.command(cls=Command)
 @click.option(
-    "--after", type=click.IntRange(0, 2**53), default=0, help="From behind this position."
+    "--after", type=click.IntRange(0, 2**53 - 1), default=0, help="From behind this position."
 )
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option("--limit", type=COUNT, help="At most so many.")
 @click.option("--follow", is_flag=True, help="Go on with new ones as they are committed.")
 @database_option
 @json_option
 def events(after: int, limit: int | None, follow: bool, database: Address, as_json: bool) -> None:
     """Print the log, in order of position."""
-    with queries(database) as asked:
+    with queries(database, log_only=True) as asked:
         for rows in _pages(asked, after, limit, follow):
             for event in _shown(rows):
                 print_json(event) if as_json else click.echo(_line(event))
@@ -137,24 +141,19 @@ def _pages(
 
 
 def _replayed(
-    rows: list[RecordedEvent], at_ms: int | None, version: int | None
+    rows: Iterable[RecordedEvent], at_ms: int | None, version: int | None
 ) -> Reservation | None:
-    mapper = EventMapper()
-    wanted = [
-        row
-        for row in rows
-        if (at_ms is None or row.recorded_at_ms <= at_ms)
-        and (version is None or row.originator_version <= version)
-    ]
-    if version is not None and (not wanted or wanted[-1].originator_version < version):
-        fail(f"it has {len(rows)} versions", EXIT_NOT_FOUND)
-    return project(
-        None,
-        (
-            mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
-            for row in wanted
-        ),
-    )
+    mapper, state, versions = EventMapper(), None, 0
+    for row in rows:
+        if at_ms is not None and row.recorded_at_ms > at_ms:
+            continue  # the clock may have been put back since
+        versions = row.originator_version
+        state = apply(state, mapper.decode(row.originator_id, versions, row.topic, row.state))
+        if versions == version:
+            return state
+    if version is not None:
+        fail(f"it has {versions} versions", EXIT_NOT_FOUND)
+    return state
 
 
 def _print_states(states: list[Reservation], as_json: bool) -> None:
@@ -199,13 +198,9 @@ def _print_events(rows: list[RecordedEvent], as_json: bool) -> None:
 
 def _line(event: dict) -> str:
     return (
-        f"{event['position']:>8}  {instant(event['recordedAt'])}  {_name(event)}"
+        f"{event['position']:>8}  {instant(event['recordedAt'])}  {shown_name(event)}"
         f"  {event['version']} {event['event']}  {_facts(event)}"
     )
-
-
-def _name(event: dict) -> str:
-    return event.get("reservationId") or f"{event['className']}/{event['objectName']}"
 
 
 def _facts(event: dict) -> str:

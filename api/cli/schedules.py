@@ -54,7 +54,7 @@ def put(
     """Add the event ID to the schedule NAME, or replace it; the same again changes nothing."""
     try:
         carried = None if payload is None else json.loads(payload)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"--payload is not JSON: {error}") from error
     event = _ask(database, name, "scheduleEvent", id, run_at, repeat_ms, carried, cron, zone)
     _print([event], as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.common import Command, Database, instant
+from api.cli.common import Command, Database, DatabaseOption, SourceFile, instant
 from infrastructure.address import Address
 from infrastructure.settings import (
     DEFAULT_DATABASE,
@@ -41,6 +41,7 @@ SERVER_OPTIONS = (
     ),
     click.option(
         "--database",
+        cls=DatabaseOption,
         type=Database(),
         default=DEFAULT_DATABASE,
         show_default=True,
@@ -97,11 +98,11 @@ def serve(check: bool, **options: Any) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=SourceFile())
 @server_options
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=SourceFile(),
     help="TOML with [[durable_objects.bindings]] and [vars]; else AlarmExample is ALARM_EXAMPLE.",
 )
 def worker(file: Path, config: Path | None, **options: Any) -> None:

@@ -177,7 +177,8 @@ class EventSchedule(DurableObject):
             run_at_ms = next_by_cron(asked["cron"], asked["zone"], self.ctx.now_ms())
         check_event(asked["id"], run_at_ms, asked["repeatMs"])
         try:
-            values.encode(asked["payload"], "the payload", MAX_PAYLOAD_BYTES)
+            # It is kept in a dict with the rest of the event.
+            values.encode(asked["payload"], "the payload", MAX_PAYLOAD_BYTES, values.MAX_DEPTH - 1)
         except TypeError as error:
             raise InvalidSchedule(str(error)) from error
         return run_at_ms

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from domain.schedule import Progress
+from domain.schedule import MAX_ID_CHARACTERS, Progress
 
 if TYPE_CHECKING:
     from infrastructure.objects.storage import Storage
@@ -62,6 +62,8 @@ class ScheduleRecords:
 
     async def get(self, id: str) -> Found | None:
         """What was put, and how far it has come."""
+        if len(id) > MAX_ID_CHARACTERS:
+            return None  # nothing can be kept under such a key
         put = await self._storage.get(f"event:{id}")
         if put is None:
             return None

@@ -20,9 +20,11 @@ decode = msgspec.json.Decoder().decode
 ALLOWED = "None, a bool, a number, text, or a list or dict of these"
 
 
-def encode(value: Any, what: str = "the value", limit: int = MAX_VALUE_BYTES) -> bytes:
+def encode(
+    value: Any, what: str = "the value", limit: int = MAX_VALUE_BYTES, depth: int = MAX_DEPTH
+) -> bytes:
     """The JSON text of a value. Raises TypeError, saying where and what is allowed."""
-    _check(value, what, MAX_DEPTH)
+    _check(value, what, depth, depth)
     try:
         text = _encode(value)
     except (UnicodeEncodeError, msgspec.MsgspecError, OverflowError) as error:
@@ -50,7 +52,7 @@ def check_key(key: Any) -> str:
     return key
 
 
-def _check(value: Any, where: str, depth: int) -> None:
+def _check(value: Any, where: str, left: int, depth: int) -> None:
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return
@@ -58,13 +60,13 @@ def _check(value: Any, where: str, depth: int) -> None:
         _check_number(value, where)
     elif kind not in (list, tuple, dict):
         raise TypeError(f"{where} is {_kind(value)}, which cannot be kept: use {ALLOWED}")
-    elif depth == 0:
-        raise TypeError(f"{where} is nested more than {MAX_DEPTH} deep")
+    elif left == 0:
+        raise TypeError(f"{where} is nested more than {depth} deep")
     else:
         for key, item in value.items() if kind is dict else enumerate(value):
             if kind is dict and type(key) is not str:
                 raise TypeError(f"{where} has the key {key!r}, and keys are text")
-            _check(item, f"{where}[{key!r}]", depth - 1)
+            _check(item, f"{where}[{key!r}]", left - 1, depth)
 
 
 def _check_number(value: float, where: str) -> None:

@@ -35,7 +35,10 @@ from infrastructure.postgres import settings
 from infrastructure.postgres.clock import DatabaseClock
 from infrastructure.postgres.reader_pool import ReaderPool
 from infrastructure.postgres.settings import LIMITS, PATIENT_LIMITS, UNANSWERED_MS
-from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
+from infrastructure.redaction import redacted
+from infrastructure.sql.rows import PAGE_ROWS
+from infrastructure.sql.snapshot import Snapshot
+from infrastructure.sql.tables import EVENTS
 
 CONNECT_SECONDS = 3
 ANSWER_SECONDS = 7.5  # a server that is there answers, or times out, sooner
@@ -129,6 +132,15 @@ class Database(RefusesAfterFork):
         other statements than its driver thinks, is replaced, once: a question may be asked
         again.
         """
+        return self._asked(lambda rows: rows.all(statement, parameters))
+
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        """A page of events (`sql/rows.py`), as `all`."""
+        return self._asked(lambda rows: rows.page(statement, parameters, key, limit_bytes))
+
+    def _asked(self, question: Callable[["PostgresRows"], list[Any]]) -> list[Any]:
         self.refuse_after_fork()
         if self._closed:
             raise StoreStopped("the database is closed")
@@ -136,7 +148,7 @@ class Database(RefusesAfterFork):
         while True:
             connection = self._readers.take()
             try:
-                return PostgresRows(connection).all(statement, parameters)
+                return question(PostgresRows(connection))
             except StoreError as error:
                 if connection.broken:
                     self._readers.forget_idle()
@@ -219,14 +231,33 @@ class PostgresRows:
         except psycopg.Error as error:
             raise self._translated(error) from error
 
-    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        """The server knows how long a state is before it reads it."""
+        within = _within(statement, key)
+        return self.all(within, (*parameters, limit_bytes))
+
+    def stream(
+        self, statement: str, parameters: Sequence[Any] = (), page_rows: int = PAGE_ROWS
+    ) -> Iterator[Any]:
         try:
             with self._connection.cursor(f"stream-{next(self._names)}") as cursor:
-                cursor.itersize = PAGE_ROWS
+                cursor.itersize = page_rows
                 cursor.execute(spoken(statement), parameters, binary=True)
                 yield from cursor
         except psycopg.Error as error:
             raise translate(error) from error
+
+
+@lru_cache(maxsize=64)
+def _within(statement: str, key: str) -> str:
+    columns = ", ".join(EVENTS.columns)
+    return (
+        f"SELECT {columns} FROM (SELECT *, sum(length(state)) OVER (ORDER BY {key}) AS upto,"
+        f" row_number() OVER (ORDER BY {key}) AS number FROM ({statement}) AS page) AS sized"
+        f" WHERE upto <= ? OR number = 1 ORDER BY {key}"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -270,7 +301,7 @@ def translate(error: psycopg.Error) -> StoreError:
 
 def _first_line(error: psycopg.Error) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    return redacted(lines[0]) if lines else type(error).__name__
 
 
 def _parameters(address: PostgresAddress) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from infrastructure.errors import DatabaseRefused, StoreError
 from infrastructure.postgres import schema
@@ -57,6 +57,14 @@ class PostgresStore(Database):
         if not self.exists():
             schema.refuse_if_not_to_be_made(self)
 
+    def cautions(self) -> Iterator[str]:
+        """Settings of the server with which it does not do what is promised."""
+        yield from self.doubts()
+
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """That is the server's to say (amcheck)."""
+        return []
+
     def schema_version(self) -> int:
         version, now_ms = schema.schema_version(self)
         self.clock.observe(now_ms)
@@ -64,5 +72,3 @@ class PostgresStore(Database):
 
     def migrate(self) -> None:
         schema.migrate(self)
-        for doubt in self.doubts():
-            logger.warning("%s", doubt)

@@ -7,6 +7,7 @@ from infrastructure.objects.object_comparison import ObjectChunk
 from infrastructure.sql.rows import Rows
 
 AFTER_ALL_NAMES = "\U0010ffff"
+OBJECT_ROWS = 16  # of objects' events at once: each may have megabytes
 
 _LAST = """
 SELECT max(originator_id) FROM (
@@ -31,7 +32,7 @@ def read_chunk(rows: Rows, after_name: str, limit: int, upto_name: str = AFTER_A
     The last chunk reaches to `upto_name`, so that rows with no events at all are seen too.
     One name alone may have a history that fills memory, so events come as a stream.
     """
-    last_id, more = _next_ids(rows, ID_PREFIX + after_name, limit, ID_PREFIX + upto_name)
+    last_id, more = next_ids(rows, ID_PREFIX + after_name, limit, ID_PREFIX + upto_name)
     last_name = last_id.removeprefix(ID_PREFIX)
     ids = (ID_PREFIX + after_name, last_id)
     reservations = {row[0]: row for row in rows.all(_ROWS, (after_name, last_name))}
@@ -42,16 +43,16 @@ def read_chunk(rows: Rows, after_name: str, limit: int, upto_name: str = AFTER_A
 
 def read_object_chunk(rows: Rows, after_id: str, limit: int) -> ObjectChunk:
     """The next `limit` objects behind the id `after_id`, as `read_chunk` does."""
-    last_id, more = _next_ids(rows, after_id, limit, OBJECT_PREFIX + AFTER_ALL_NAMES)
+    last_id, more = next_ids(rows, after_id, limit, OBJECT_PREFIX + AFTER_ALL_NAMES)
     ids = (after_id, last_id)
     objects = {row[0]: row for row in rows.all(_OBJECTS, ids)}
     alarms = {row[0]: row for row in rows.all(_ALARMS, ids)}
     snapshots = {row[0]: row for row in rows.all(_SNAPSHOTS, ids)}
-    events = rows.stream(_EVENTS, ids)
+    events = rows.stream(_EVENTS, ids, OBJECT_ROWS)
     return ObjectChunk(last_id if more else None, events, objects, alarms, snapshots)
 
 
-def _next_ids(rows: Rows, after: str, limit: int, upto: str) -> tuple[str, bool]:
+def next_ids(rows: Rows, after: str, limit: int, upto: str) -> tuple[str, bool]:
     """The id that the next `limit` aggregates reach to, and whether more follow."""
     last_id = rows.all(_LAST, (after, upto, limit))[0][0]
     more = last_id is not None and rows.all(_MORE, (last_id, upto))[0][0]

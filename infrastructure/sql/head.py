@@ -1,17 +1,36 @@
 """Whether a log still has the newest events that were ever committed to it."""
 
-from infrastructure.errors import DamagedLog
-from infrastructure.sql.queries import Reader
+from typing import NamedTuple
+
+from infrastructure.errors import DamagedLog, StoreDamaged
+from infrastructure.sql.rows import Reader
+from infrastructure.sql.typed import HEAD, checked
+
+_HEAD = "SELECT position, checksum, projected_position FROM log_head"
+
+
+class Head(NamedTuple):
+    """The newest committed position, its event's checksum, and the position that the
+    projections stand at."""
+
+    position: int
+    checksum: bytes
+    projected_position: int
+
+
+def read_head(reader: Reader) -> Head:
+    """Raises DamagedLog if there is none, or not such a one."""
+    try:
+        (row,) = checked("log_head", reader.all(_HEAD), HEAD)
+    except (StoreDamaged, ValueError) as error:
+        raise DamagedLog("the log has lost its head. Restore a backup") from error
+    return Head(*row)
 
 
 def check_head(reader: Reader, address: object) -> None:
     """Raises DamagedLog if the newest committed events are missing from the log."""
-    heads = reader.all(
-        "SELECT position, (SELECT coalesce(max(position), 0) FROM events) FROM log_head"
-    )
-    if not heads:
-        raise DamagedLog(f"the log of {address} has lost its head. Restore a backup")
-    committed, last = heads[0]
+    committed = read_head(reader).position
+    last = reader.all("SELECT coalesce(max(position), 0) FROM events")[0][0]
     if last < committed:
         missing = (
             f"events {last + 1} to {committed} are"

@@ -1,26 +1,26 @@
 """What readers ask: the read model, the log, the alarms. None of it takes a lock."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any
 
 from domain.reservation import ID_PREFIX, Reservation
 from infrastructure.errors import StoreDamaged
 from infrastructure.instants import ms_of_seconds
 from infrastructure.projections import AlarmRow, AlarmScope
 from infrastructure.sql.alarm_scope import in_scope
+from infrastructure.sql.head import read_head
+from infrastructure.sql.pages import read_page
 from infrastructure.sql.prefixes import begins_with
+from infrastructure.sql.rows import Reader
+from infrastructure.sql.typed import ALARM, ID, RESERVATION, checked
 
 _RESERVATION = """
 SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
     expiration_count, alarm_at_ms FROM reservations"""
-_EVENT = """
-SELECT position, originator_id, originator_version, topic, CAST(state AS BLOB),
-    recorded_at_ms, checksum
-FROM events"""
-
-
-NO_LIMIT = 2**63 - 1
+HISTORY_ROWS = 1_000  # of a page, where all is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,6 @@ class Overview:
     next_alarm_at_ms: int | None
 
 
-class Reader(Protocol):
-    """Who lends a connection for one statement (`Store`)."""
-
-    def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]: ...
-
-
-class QuickReader(Reader, Protocol):
-    """A reader that raises StoreBusy where it would have to wait. For one thread."""
-
-    def close(self) -> None: ...
-
-
 class Queries:
     """Each method is one statement on a lent connection and sees the newest commit.
 
@@ -64,11 +52,12 @@ class Queries:
     """
 
     def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._all = reader.all
 
     def reservation(self, name: str) -> Reservation | None:
-        row = self._one(_RESERVATION + " WHERE name = ?", (name,))
-        return None if row is None else Reservation(ID_PREFIX + row[0], *row[1:])
+        rows = _reservations(self._all(_RESERVATION + " WHERE name = ?", (name,)))
+        return rows[0] if rows else None
 
     def reservations(
         self,
@@ -94,23 +83,30 @@ class Queries:
         rows = self._all(
             f"{_RESERVATION} WHERE {' AND '.join(wheres)} ORDER BY name LIMIT ?", (*values, limit)
         )
-        return [Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows]
+        return _reservations(rows)
 
     def events_of(
-        self, originator_id: str, *, after_version: int = 0, limit: int = NO_LIMIT
+        self, originator_id: str, *, after_version: int = 0, limit: int
     ) -> list[RecordedEvent]:
-        """One aggregate's events in order of version."""
-        rows = self._all(
-            _EVENT + " WHERE originator_id = ? AND originator_version > ?"
-            " ORDER BY originator_version LIMIT ?",
-            (originator_id, after_version, limit),
-        )
-        return [RecordedEvent(*row) for row in rows]
+        """A page of one aggregate's events in order of version."""
+        where = "originator_id = ? AND originator_version > ?"
+        key = "originator_version"
+        return self._page(where, (originator_id, after_version), limit, key)
+
+    def pages_of(self, originator_id: str, after: int = 0) -> Iterator[list[RecordedEvent]]:
+        """All events of one aggregate behind a version, in order, a page at a time."""
+        while rows := self.events_of(originator_id, after_version=after, limit=HISTORY_ROWS):
+            yield rows
+            after = max(after + 1, rows[-1].originator_version)
+
+    def history(self, originator_id: str, after: int = 0) -> Iterator[RecordedEvent]:
+        """The same one by one."""
+        return chain.from_iterable(self.pages_of(originator_id, after))
 
     def events_after(
         self, position: int, limit: int, *, stop: int | None = None, topics: Sequence[str] = ()
     ) -> list[RecordedEvent]:
-        """The log from just behind `position` on, up to and with `stop`, in order."""
+        """A page of the log from just behind `position` on, up to and with `stop`, in order."""
         wheres, values = ["position > ?"], [position]
         if stop is not None:
             wheres.append("position <= ?")
@@ -118,29 +114,28 @@ class Queries:
         if topics:
             wheres.append(f"topic IN ({', '.join('?' * len(topics))})")
             values += topics
-        rows = self._all(
-            f"{_EVENT} WHERE {' AND '.join(wheres)} ORDER BY position LIMIT ?", (*values, limit)
-        )
-        return [RecordedEvent(*row) for row in rows]
+        return self._page(" AND ".join(wheres), values, limit)
 
     def events_recorded(
         self, from_ms: int, to_ms: int, after: int, limit: int
     ) -> list[RecordedEvent]:
-        """Events behind the position `after`, recorded after `from_ms` and up to `to_ms`."""
-        rows = self._all(
-            _EVENT + " WHERE position > ? AND recorded_at_ms > ? AND recorded_at_ms <= ?"
-            " ORDER BY position LIMIT ?",
-            (after, from_ms, to_ms, limit),
-        )
-        return [RecordedEvent(*row) for row in rows]
+        """A page of the events behind the position `after`, recorded after `from_ms` and up
+        to `to_ms`."""
+        where = "position > ? AND recorded_at_ms > ? AND recorded_at_ms <= ?"
+        return self._page(where, (after, from_ms, to_ms), limit)
+
+    def _page(
+        self, where: str, values: Sequence[Any], limit: int, key: str = "position"
+    ) -> list[RecordedEvent]:
+        return [RecordedEvent(*r) for r in read_page(self._reader, where, values, limit, key)]
 
     def digest(self) -> str:
         """The checksum of the newest event, in hexadecimal; it covers the whole log."""
-        return self._one("SELECT checksum FROM log_head")[0].hex()
+        return read_head(self._reader).checksum.hex()
 
     def head(self) -> int:
         """The newest committed position, 0 for an empty log."""
-        return self._one("SELECT position FROM log_head")[0]
+        return read_head(self._reader).position
 
     def overview(self) -> Overview:
         """Counts over the whole store; a scan, so for starts and not for every request."""
@@ -149,7 +144,7 @@ class Queries:
             " (SELECT count(*) FROM alarms WHERE next_run_time IS NULL),"
             " (SELECT min(next_run_time) FROM alarms)"
         )
-        return Overview(held, parked, None if soonest is None else ms_of_seconds(soonest))
+        return Overview(held, parked, _ms(soonest))
 
     def backlog(self, scope: AlarmScope, now_ms: int) -> tuple[int, int]:
         """(how long the oldest due alarm of a scope has waited in ms, how many are parked)."""
@@ -161,7 +156,8 @@ class Queries:
             " (SELECT max(position) FROM events)",  # if its end is damaged, no log grows
             (now_ms / 1000, *values),
         )
-        return (0 if oldest is None else now_ms - ms_of_seconds(oldest)), parked
+        oldest_ms = _ms(oldest)
+        return (0 if oldest_ms is None else now_ms - oldest_ms), parked
 
     def has_alarm(self, alarm_id: str, job_state: bytes) -> bool:
         """Whether that alarm still has that state."""
@@ -184,7 +180,7 @@ class Queries:
             "SELECT id FROM alarms WHERE next_run_time IS NULL AND id > ? ORDER BY id LIMIT ?",
             (after, limit),
         )
-        return [row[0] for row in rows]
+        return [row[0] for row in checked("alarms", rows, ID)]
 
     def alarms(
         self, *, due_at_ms: int | None = None, parked: bool = False, limit: int
@@ -197,14 +193,15 @@ class Queries:
             where, values = " WHERE next_run_time <= ?", [due_at_ms / 1000]
         order = f"{where} ORDER BY next_run_time, id LIMIT ?"
         try:
-            return self._all(
+            rows = self._all(
                 f"SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms{order}",
                 (*values, limit),
             )
         except StoreDamaged:
             # Their index may be whole. A state of no bytes is one that cannot be read.
             found = self._all(f"SELECT id, next_run_time FROM alarms{order}", (*values, limit))
-            return [(*row, self._job_state(row[0])) for row in found]
+            rows = [(*row, self._job_state(row[0])) for row in found]
+        return checked("alarms", rows, ALARM)
 
     def _job_state(self, alarm_id: str) -> bytes:
         try:
@@ -282,3 +279,17 @@ class Queries:
     def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
         rows = self._all(statement, parameters)
         return rows[0] if rows else None
+
+
+def _reservations(rows: list[tuple]) -> list[Reservation]:
+    rows = checked("reservations", rows, RESERVATION)
+    return [Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows]
+
+
+def _ms(seconds: object) -> int | None:
+    """Unix milliseconds for an alarm's time, None for none. Raises StoreDamaged."""
+    if seconds is None:
+        return None
+    if type(seconds) is not float or not math.isfinite(seconds):
+        raise StoreDamaged(f"an alarm is damaged: it would be looked at {seconds!r}")
+    return ms_of_seconds(seconds)

@@ -6,6 +6,7 @@ from typing import Any
 
 from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
+from infrastructure.errors import DamagedLog, StoreUnavailable
 from infrastructure.objects.object_comparison import ObjectChunk
 from infrastructure.projections import (
     AlarmRow,
@@ -17,12 +18,14 @@ from infrastructure.projections import (
 )
 from infrastructure.sql.alarm_scope import in_scope
 from infrastructure.sql.chunks import read_chunk, read_object_chunk
-from infrastructure.sql.queries import NO_LIMIT
+from infrastructure.sql.head import read_head
 from infrastructure.sql.rows import Rows
 from infrastructure.sql.tables import ALARMS, EVENTS, OBJECTS, RESERVATIONS, SNAPSHOTS, Table
 
 # How many of an aggregate's newest events are fetched to decide on it: the current hold's.
 TAIL_EVENTS = 4
+
+NO_LIMIT = 2**63 - 1
 
 EventRow = tuple[int, str, int, str, bytes, int, bytes]
 TailRow = tuple[str, int, str, bytes]
@@ -123,7 +126,10 @@ class Session(ABC):
 
     def head(self) -> tuple[int, bytes]:
         """The newest committed position and its checksum."""
-        return self._fetch("SELECT position, checksum FROM log_head")[0]
+        try:
+            return read_head(self._rows())[:2]
+        except DamagedLog as error:  # nobody's fault who appends, and not to be counted as one
+            raise StoreUnavailable(f"the database cannot be used: {error}") from error
 
     def append(self, rows: Sequence[EventRow]) -> None:
         """Adds events and moves the head, and with it the projections, to the last."""

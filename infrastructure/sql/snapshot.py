@@ -1,20 +1,15 @@
 """Long reads over one commit: what verifying and exporting stream through."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from domain.reservation import ID_PREFIX
 from infrastructure.comparison import Chunk
 from infrastructure.objects.object_comparison import ObjectChunk
-from infrastructure.sql.chunks import AFTER_ALL_NAMES, read_chunk, read_object_chunk
-from infrastructure.sql.rows import Rows
+from infrastructure.sql.chunks import AFTER_ALL_NAMES, next_ids, read_chunk, read_object_chunk
+from infrastructure.sql.head import Head, read_head
+from infrastructure.sql.pages import read_log
+from infrastructure.sql.rows import PAGE_ROWS, Rows
 
-PAGE_ROWS = 2_000
-
-_LOG = """
-SELECT position, originator_id, originator_version, topic, CAST(state AS BLOB),
-    recorded_at_ms, checksum
-FROM events WHERE position > ? AND position <= ? ORDER BY position"""
 _LAST_POSITION = 2**63 - 1
 
 
@@ -24,9 +19,9 @@ class Snapshot:
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
 
-    def head(self) -> tuple[int, bytes, int]:
-        """(committed position, its checksum, position the projections stand at)"""
-        return self.rows.all("SELECT position, checksum, projected_position FROM log_head")[0]
+    def head(self) -> Head:
+        """Raises DamagedLog if there is none."""
+        return read_head(self.rows)
 
     def last_position(self) -> int:
         """The position of the last event that is really there, 0 if there is none."""
@@ -43,8 +38,13 @@ class Snapshot:
             for (originator_id,) in self.rows.all(
                 "SELECT originator_id FROM events WHERE position = ?", (position,)
             ):
-                if originator_id.startswith(ID_PREFIX):
+                if isinstance(originator_id, str) and originator_id.startswith(ID_PREFIX):
                     yield originator_id.removeprefix(ID_PREFIX)
+
+    def next_id(self, after_id: str, upto_id: str) -> str | None:
+        """The next id in the log behind one, None if there is none up to another."""
+        last_id, more = next_ids(self.rows, after_id, 1, upto_id)
+        return last_id if more else None
 
     def chunk(self, after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES) -> Chunk:
         return read_chunk(self.rows, after_name, limit, upto_name)
@@ -53,7 +53,11 @@ class Snapshot:
         return read_object_chunk(self.rows, after_id, limit)
 
     def log(self, after: int = 0, upto: int = _LAST_POSITION) -> Iterator[list[tuple]]:
-        """The events behind one position up to another in order, a page of rows at a time."""
-        rows = self.rows.stream(_LOG, (after, upto))
-        while page := list(islice(rows, PAGE_ROWS)):
+        """The events behind one position up to another in order, a page at a time."""
+        while page := self.log_page(after, upto):
             yield page
+            after = page[-1][0]
+
+    def log_page(self, after: int, upto: int, limit: int = PAGE_ROWS) -> list[tuple]:
+        """The first of these, no more than `limit`. Raises StoreDamaged."""
+        return read_log(self.rows, after, upto, limit)

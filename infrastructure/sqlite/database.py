@@ -5,10 +5,11 @@ on disk before it returns. Readers come from a small pool, because opening one c
 hundred times what a read does. A connection never survives a fork.
 """
 
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,21 @@ from infrastructure.errors import (
     VersionConflict,
 )
 from infrastructure.forks import RefusesAfterFork
-from infrastructure.sql.snapshot import PAGE_ROWS, Snapshot
+from infrastructure.sql.pages import STATE
+from infrastructure.sql.rows import PAGE_ROWS
+from infrastructure.sql.snapshot import Snapshot
 
 BUSY_TIMEOUT_MS = 5_000
 WRITER_CACHE_KIB = 16_384
 READER_CACHE_KIB = 2_048
 CACHED_STATEMENTS = 512  # multi-row statements come in one shape per batch size
+# How large the WAL becomes, if no reader stays in the past: 16 MiB, or a sixteenth of what is
+# free on a small disk, so that it can always be folded in.
 WAL_AUTOCHECKPOINT_PAGES = 4_000
+WAL_SHARE_OF_FREE_SPACE = 16
+WAL_MIN_PAGES = 64
 WAL_KEPT_BYTES = 64 * 1024 * 1024
+PAGE_BYTES = 4_096
 
 
 class Database(RefusesAfterFork):
@@ -61,17 +69,28 @@ class Database(RefusesAfterFork):
             cache_kib = READER_CACHE_KIB if read_only else WRITER_CACHE_KIB
             connection.execute(f"PRAGMA cache_size = -{cache_kib}")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_AUTOCHECKPOINT_PAGES}")
-            connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}")
+            pages = self._wal_pages()
+            kept = WAL_KEPT_BYTES * pages // WAL_AUTOCHECKPOINT_PAGES
+            connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            connection.execute(f"PRAGMA journal_size_limit = {kept}")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute("PRAGMA mmap_size = 0")  # or a bad sector would end the process
             if read_only:
                 connection.execute("PRAGMA query_only = 1")
         except sqlite3.Error as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                 raise ForeignDatabase(f"{self.path} is not a SQLite database") from error
             raise translate(error) from error
         return connection
+
+    def _wal_pages(self) -> int:
+        """After how many pages the WAL is folded in."""
+        try:
+            disk = os.statvfs(self.path.parent)
+        except OSError:
+            return WAL_AUTOCHECKPOINT_PAGES
+        pages = disk.f_bavail * disk.f_frsize // (WAL_SHARE_OF_FREE_SPACE * PAGE_BYTES)
+        return min(max(pages, WAL_MIN_PAGES), WAL_AUTOCHECKPOINT_PAGES)
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
@@ -93,6 +112,13 @@ class Database(RefusesAfterFork):
             raise translate(error) from error
         finally:
             self.give_back(connection)
+
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        """A page of events (`sql/rows.py`) on a lent connection."""
+        with self.reader() as connection:
+            return SqliteRows(connection).page(statement, parameters, key, limit_bytes)
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -141,11 +167,26 @@ class SqliteRows:
         except sqlite3.Error as error:
             raise translate(error) from error
 
-    def stream(self, statement: str, parameters: Sequence[Any] = ()) -> Iterator[Any]:
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        rows, size = [], 0
         try:
-            cursor = self._connection.execute(statement, parameters)
-            while rows := cursor.fetchmany(PAGE_ROWS):
-                yield from rows
+            with closing(self._connection.execute(statement, parameters)) as cursor:
+                for row in cursor:
+                    size += len(row[STATE] or b"")
+                    if rows and size > limit_bytes:
+                        break
+                    rows.append(row)
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        return rows
+
+    def stream(
+        self, statement: str, parameters: Sequence[Any] = (), page_rows: int = PAGE_ROWS
+    ) -> Iterator[Any]:
+        try:
+            yield from self._connection.execute(statement, parameters)
         except sqlite3.Error as error:
             raise translate(error) from error
 
@@ -173,7 +214,7 @@ def translate(error: sqlite3.Error) -> StoreError:
     text = str(error)
     if extended is None and isinstance(error, sqlite3.OperationalError):
         return StoreDamaged(f"a row cannot be decoded: {text}")  # says the driver, not SQLite
-    code = (extended or 0) & 0xFF
+    code = (extended or 0) & 0xFF  # the primary code of an extended one
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy("another process holds the database's write lock")
     if code == sqlite3.SQLITE_FULL:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from infrastructure.sqlite.database import Database, translate
+from infrastructure.sqlite.database import Database, SqliteRows
 
 
 class QuickReader:
@@ -20,13 +20,20 @@ class QuickReader:
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Every row of one statement. Raises StoreBusy rather than wait for a lock."""
+        return self._rows().all(statement, parameters)
+
+    def page(
+        self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
+    ) -> list[Any]:
+        """A page of events (`sql/rows.py`). Raises as `all`."""
+        return self._rows().page(statement, parameters, key, limit_bytes)
+
+    def _rows(self) -> SqliteRows:
         if self._connection is None:
-            self._connection = self._database.connect(read_only=True)
-            self._connection.execute("PRAGMA busy_timeout = 0")
-        try:
-            return self._connection.execute(statement, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise translate(error) from error
+            connection = self._database.connect(read_only=True)
+            connection.execute("PRAGMA busy_timeout = 0")
+            self._connection = connection
+        return SqliteRows(self._connection)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -5,17 +5,22 @@ has been migrated. A step in MIGRATIONS is never edited once released: a new one
 added behind it.
 """
 
+import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from infrastructure.errors import (
     DatabaseNotWritable,
     ForeignDatabase,
     NewerSchema,
+    StoreBusy,
     StoreError,
+    StoreFull,
     StoreUnavailable,
 )
+from infrastructure.files import make_folder, make_private
 from infrastructure.sqlite.database import Database, translate
 
 APPLICATION_ID = 0x52455356  # "RESV"
@@ -105,18 +110,18 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
     NewerSchema or DatabaseNotWritable, and leaves the file as it was in each case;
     StoreBusy if another process keeps the lock.
     """
-    make_folder(database.path)
+    make_file(database.path)
     try:
         connection = database.connect()
     except StoreError as error:
         raise _why_not_opened(database.path, error) from error
     try:
-        version = _refuse_what_is_not_ours(connection, database.path, len(migrations))
+        version = refuse_what_is_not_ours(connection, database.path, len(migrations))
         if version == len(migrations) and _is_complete(connection):
             return
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
-        version = _refuse_what_is_not_ours(connection, database.path, len(migrations))
+        version = refuse_what_is_not_ours(connection, database.path, len(migrations))
         for step in (*migrations[version:], REMADE_TABLES):
             for statement in _statements(step):
                 connection.execute(statement)
@@ -143,24 +148,67 @@ def _is_complete(connection: sqlite3.Connection) -> bool:
 def schema_version(database: Database) -> int:
     """How far the file has been migrated. Raises ForeignDatabase or NewerSchema."""
     with database.reader() as connection:
-        return _refuse_what_is_not_ours(connection, database.path, len(MIGRATIONS))
+        return refuse_what_is_not_ours(connection, database.path)
 
 
-def make_folder(path: Path) -> None:
+def make_file(path: Path) -> None:
+    """An empty file to begin with, for its owner alone, as SQLite's own beside it will be;
+    its folder too. Raises DatabaseNotWritable."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        make_private(path)
     except OSError as error:
-        raise DatabaseNotWritable(
-            f"the folder {path.parent} cannot be made: {error.strerror}"
-        ) from error
+        raise DatabaseNotWritable(f"{path} cannot be made: {_reason(error)}") from error
 
 
-def _refuse_what_is_not_ours(connection: sqlite3.Connection, path: Path, newest: int) -> int:
-    """The schema version of the file; 0 if it is new and empty."""
+def refuse_if_not_writable(database: Database) -> None:
+    """Raises DatabaseNotWritable, naming the file, if what is there cannot be written.
+
+    SQLite opens a file that it may not write for reading, and says so at the first write;
+    which is tried, and taken back.
+    """
+    path = database.path
+    for part in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        if part.exists() and not os.access(part, os.R_OK | os.W_OK):
+            raise DatabaseNotWritable(f"{part} cannot be written by this account")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise DatabaseNotWritable(f"the folder {path.parent} cannot be written by this account")
+    try:
+        with closing(database.connect()) as connection:
+            version = refuse_what_is_not_ours(connection, path)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.execute("ROLLBACK")
+    except StoreError as error:
+        raise _why_not_opened(path, error) from error
+    except sqlite3.Error as error:
+        ours = translate(error)
+        if not isinstance(ours, StoreBusy | StoreFull):  # those may be over in a moment
+            raise _why_not_opened(path, ours) from error
+
+
+def refuse_if_not_to_be_made(path: Path) -> None:
+    """Raises DatabaseNotWritable if no file can be made there. May make its folder."""
+    try:
+        make_folder(path.parent)
+    except OSError as error:
+        raise DatabaseNotWritable(f"{path} cannot be made: {_reason(error)}") from error
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise DatabaseNotWritable(f"the folder {path.parent} cannot be written by this account")
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+
+
+def refuse_what_is_not_ours(
+    connection: sqlite3.Connection, path: Path, newest: int = len(MIGRATIONS)
+) -> int:
+    """The schema version of the file; 0 if it is new and empty. Raises ForeignDatabase or
+    NewerSchema."""
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if application_id != APPLICATION_ID and (tables or application_id):
+    if application_id != APPLICATION_ID and (application_id or _has_tables(connection)):
         raise ForeignDatabase(f"{path} is a SQLite database, but not one of reservation-expiry")
     if version > newest:
         raise NewerSchema(
@@ -168,6 +216,10 @@ def _refuse_what_is_not_ours(connection: sqlite3.Connection, path: Path, newest:
             "use the newer release that wrote it"
         )
     return version
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
 
 
 def _statements(script: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from infrastructure.errors import StoreBusy, StoreError, StoreStopped
+from infrastructure.errors import StoreBusy, StoreError, StoreFull, StoreStopped
 from infrastructure.sql.session import TAIL_EVENTS, Session, TailRow
 from infrastructure.sql.tables import Table
 from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, SqliteRows, translate
@@ -20,6 +20,7 @@ from infrastructure.sqlite.database import BUSY_TIMEOUT_MS, Database, SqliteRows
 # SQLite takes at most 32,766 variables in one statement; no statement comes near.
 MAX_ROWS_PER_STATEMENT = 1_000
 LOCK_POLL_SECONDS = 0.001
+ROOM_POLL_SECONDS = 0.5
 COURTESY_SECONDS = 2 * LOCK_POLL_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class SqliteSession(Session):
         self._database = database
         self._connection: sqlite3.Connection | None = None
         self._data_version: list[tuple[int]] | None = None
+        self._lacked_room_at: float | None = None  # when the WAL could last not be folded in
 
     def begin(self, *, appends: bool = True, wanted: Sequence[str] = ()) -> list[TailRow]:
         """Takes the write lock, waiting for it up to the busy timeout.
@@ -53,6 +55,8 @@ class SqliteSession(Session):
         """
         if self._connection is None:
             self._open()
+        if self._lacked_room_at is not None:
+            self._fold_wal_in()
         if self._others_wrote():
             time.sleep(COURTESY_SECONDS)
         deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
@@ -77,6 +81,15 @@ class SqliteSession(Session):
         except StoreError:
             self.close()
             raise
+
+    def _fold_wal_in(self) -> None:
+        """Gives back what the WAL takes of a disk that was full, before anything more is
+        written: it would else grow into all that becomes free, and never be folded in again.
+        Raises StoreFull if there is no room for that yet; asks again twice a second."""
+        if time.monotonic() < self._lacked_room_at + ROOM_POLL_SECONDS:
+            raise StoreFull("the disk is full")
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._lacked_room_at = None
 
     def _others_wrote(self) -> bool:
         before, self._data_version = self._data_version, self._fetch("PRAGMA data_version")
@@ -129,7 +142,10 @@ class SqliteSession(Session):
         try:
             return self._in_use().execute(statement, parameters).rowcount
         except sqlite3.Error as error:
-            raise translate(error) from error
+            ours = translate(error)
+            if isinstance(ours, StoreFull):
+                self._lacked_room_at = time.monotonic()
+            raise ours from error
 
     def _in_use(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -1,16 +1,19 @@
 """The SQLite store as the rest of the project sees it (`infrastructure/store.py`)."""
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from infrastructure.clock import Clock, SystemClock
-from infrastructure.errors import DatabaseNotWritable
+from infrastructure.errors import StoreError
+from infrastructure.files import open_to_others
 from infrastructure.sqlite import schema
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.engine import Engine, read_engine
 from infrastructure.sqlite.quick_reader import QuickReader
 from infrastructure.sqlite.session import SqliteSession
+
+FINDINGS = 50  # of SQLite's own that are told
+_BUT_THE_LOG = "SELECT quote(name) FROM sqlite_schema WHERE type = 'table' AND name <> 'events'"
 
 
 class SqliteStore(Database):
@@ -40,13 +43,26 @@ class SqliteStore(Database):
         return self.path.is_file()
 
     def refuse_if_unfit(self) -> None:
-        path = self.path
-        if not path.exists():
-            schema.make_folder(path)
-            if not os.access(path.parent, os.W_OK):
-                raise DatabaseNotWritable(f"the folder {path.parent} cannot be written")
-        elif not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-            raise DatabaseNotWritable(f"{path} or its folder cannot be written")
+        if self.path.exists():
+            schema.refuse_if_not_writable(self)
+        else:
+            schema.refuse_if_not_to_be_made(self.path)
+
+    def cautions(self) -> Iterator[str]:
+        return open_to_others(self.path)
+
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """The log and what follows from it are compared row by row, by their keys; that
+        leaves what alarms are found by, and what is none of either."""
+        found: list[str] = []
+        try:
+            tables = [""] if thorough else [f"({name})" for (name,) in self.all(_BUT_THE_LOG)]
+            for table in tables:
+                rows = self.all(f"PRAGMA integrity_check{table}")
+                found += [line for (text,) in rows for line in str(text).splitlines()]
+        except StoreError as error:
+            found.append(str(error))
+        return [f"SQLite says: {line}" for line in found if line != "ok"][:FINDINGS]
 
     def schema_version(self) -> int:
         return schema.schema_version(self)

@@ -53,6 +53,7 @@ COMMAND_LINE_ERRORS = {
     "CannotListen",
     "CannotServe",
     "DatabaseInUse",
+    "FileRefused",
     "ImportRefused",
     "WorkerRefused",
 }

@@ -110,6 +110,45 @@ def test_a_hold_of_what_has_expired_resets_everything() -> None:
     )
 
 
+# F89: a hold whose time is up, and whose alarm has not come by, is held anew
+
+
+@pytest.mark.parametrize("late_ms", [0, 1, 3_600_000])
+def test_f89_a_hold_of_what_is_overdue_ends_the_old_hold_first(late_ms: int) -> None:
+    now = DUE + late_ms
+    state = (
+        given(*held_from())
+        .when_held(TTL_SECONDS, at=now)
+        .then(Expired(SEAT, 3, now), *held_from(now, version=4))
+    )
+    assert state == Reservation(
+        SEAT, 5, "held", now, now + 60_000, None, 0, alarm_at_ms=now + 60_000
+    )
+
+
+def test_f89_a_hold_of_what_still_runs_ends_nothing_for_nothing_becomes_free() -> None:
+    now = DUE - 1
+    given(*held_from()).when_held(TTL_SECONDS, at=now).then(*held_from(now, version=3))
+
+
+@for_any(st.lists(st.tuples(st.integers(-5_000, 5_000), st.integers(5, 10)), max_size=20))
+def test_f89_every_hold_that_was_over_when_the_next_began_has_one_expired(
+    steps: list[tuple[int, int]],
+) -> None:
+    """Whatever the clock does in between."""
+    history, now = (), T
+    for step_ms, ttl_seconds in steps:
+        now += step_ms
+        history += hold(project(None, history), SEAT, ttl_seconds, now)
+    state = None
+    for event in history:
+        assert broken_rule(state, event) is None
+        if type(event) is Held and state is not None and state.status == "held":
+            assert state.expires_at_ms > event.created_at_ms
+        state = apply(state, event)
+    assert [event.originator_version for event in history] == list(range(1, len(history) + 1))
+
+
 @pytest.mark.parametrize("ttl_seconds", [5, 6, 3599, 3600])
 def test_a_hold_lasts_as_long_as_was_asked(ttl_seconds: int) -> None:
     given().when_held(ttl_seconds, at=T).then(*held_from(ttl_seconds=ttl_seconds))

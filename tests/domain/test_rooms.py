@@ -37,7 +37,7 @@ ONLY_IN = {
     "psycopg": ("infrastructure/postgres/",),
     "flask": ("api/",),
     "click": ("api/",),
-    "granian": ("api/",),
+    "uvicorn": ("api/",),
     "werkzeug": ("api/",),
     "rich": ("api/",),
 }
@@ -218,11 +218,11 @@ BAD = {
     ),
     "HTTP in the store": (
         libraries_stay_where_they_belong,
-        Module("infrastructure/x.py", "import flask, click\nimport granian\nimport werkzeug\n"),
+        Module("infrastructure/x.py", "import flask, click\nimport uvicorn\nimport werkzeug\n"),
         [
             "infrastructure/x.py:1: flask is for api/ only",
             "infrastructure/x.py:1: click is for api/ only",
-            "infrastructure/x.py:2: granian is for api/ only",
+            "infrastructure/x.py:2: uvicorn is for api/ only",
             "infrastructure/x.py:3: werkzeug is for api/ only",
         ],
     ),

@@ -176,7 +176,7 @@ def test_a_new_hold_before_the_settlement_stays_held_with_its_own_alarm(alarms: 
     assert alarms.lines()[0]["outcome"] == "rejected"
     assert alarms.status() == "held"
     assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
-    check_invariants(alarms.address)
+    assert check_invariants(alarms.address).counts()["Expired"] == 1  # with the new hold
 
 
 def test_a_new_hold_after_the_settlement_stays_held_with_its_own_alarm(alarms: Alarms) -> None:
@@ -187,9 +187,9 @@ def test_a_new_hold_after_the_settlement_stays_held_with_its_own_alarm(alarms: A
     assert check_invariants(alarms.address).counts()["Expired"] == 1
 
 
-@pytest.mark.parametrize(("order", "expired"), [("hold first", 0), ("alarm first", 1)])
+@pytest.mark.parametrize("order", ["hold first", "alarm first"])
 def test_a_new_hold_in_the_very_transaction_of_the_settlement_stays_held(
-    alarms: Alarms, order: str, expired: int
+    alarms: Alarms, order: str
 ) -> None:
     alarms.hold("seat-1")
     works = [SettleAlarms(alarms.claim(at=DUE)), HoldReservation(SEAT, 5)]
@@ -198,7 +198,7 @@ def test_a_new_hold_in_the_very_transaction_of_the_settlement_stays_held(
     in_one_transaction(alarms, works)
     assert alarms.status() == "held"
     assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
-    assert check_invariants(alarms.address).counts()["Expired"] == expired
+    assert check_invariants(alarms.address).counts()["Expired"] == 1
     assert alarms.run(at=DUE + 5_000) == ["ok"]
 
 

@@ -8,6 +8,7 @@ import pytest
 from infrastructure.application import ReservationApplication
 from infrastructure.backup import backup, restore
 from infrastructure.errors import DamagedLog, DatabaseRefused, ForeignDatabase
+from infrastructure.files import FileRefused
 from infrastructure.sql.queries import Queries
 from infrastructure.sqlite.whole_file import DatabaseInUse
 from infrastructure.startup import prepare
@@ -25,7 +26,9 @@ def test_a_backup_of_a_served_database_verifies_and_restores(
     report = backup(database_path, tmp_path / "backup.db")
     application.hold("seat-2", 600)
     application.stop()
-    restored = restore(tmp_path / "backup.db", database_path)
+    with pytest.raises(FileRefused, match="holds events already: --force replaces it"):
+        restore(tmp_path / "backup.db", database_path)
+    restored = restore(tmp_path / "backup.db", database_path, force=True)
     assert restored.digest == report.digest
     assert Queries(open_store(database_path)).reservation("seat-2") is None
     assert verified(database_path).found == 0
@@ -37,7 +40,7 @@ def test_restore_refuses_while_the_database_is_in_use(
     application.hold("seat-1", 600)
     backup(database_path, tmp_path / "backup.db")
     with pytest.raises(DatabaseInUse, match="is in use"):
-        restore(tmp_path / "backup.db", database_path)
+        restore(tmp_path / "backup.db", database_path, force=True)
     assert application.get("seat-1") is not None
 
 

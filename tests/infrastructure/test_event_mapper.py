@@ -30,6 +30,7 @@ from infrastructure.rebuild import rebuild
 from infrastructure.sql.queries import Queries
 from infrastructure.sqlite.database import Database
 from infrastructure.sqlite.session import SqliteSession
+from infrastructure.sqlite.store import SqliteStore
 from infrastructure.verify import verify
 from infrastructure.writer import Writer
 from tests.support.clock import ManualClock
@@ -155,7 +156,7 @@ def test_a_state_that_a_newer_release_wrote_is_refused() -> None:
 
 
 def test_the_projections_of_an_old_log_are_what_todays_log_would_give(database_path: Path) -> None:
-    database = Database(database_path)
+    database = SqliteStore(database_path)
     writer = Writer(lambda: SqliteSession(database), TODAY, ManualClock())
     write_log(database, [YESTERDAY.to_stored_event(event) for event in OLD_LOG])
     writer.start()

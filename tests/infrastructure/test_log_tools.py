@@ -22,6 +22,7 @@ from infrastructure.sql.queries import Queries
 from infrastructure.startup import prepare
 from infrastructure.store import open_store
 from infrastructure.transfer import ImportRefused, export_log
+from tests.support.clock import ManualClock
 from tests.support.database import sql
 from tests.support.logs import FOREIGN_TOPIC, hexed, verified
 
@@ -320,6 +321,19 @@ def test_diff_tells_what_began_moved_and_ended(log: Address) -> None:
     ]
     later = diff(queries, EventMapper(), start, start + 10_000)
     assert next((c.what, c.name) for c in later) == ("moved", "seat-2")
+
+
+def test_f89_diff_tells_the_end_of_a_hold_that_was_held_anew_when_it_was_overdue(
+    application: ReservationApplication, clock: ManualClock, address: Address
+) -> None:
+    application.hold("seat-1", 60)
+    clock.advance(60_000)
+    held = application.hold("seat-1", 60)
+    assert (held.status, held.expiration_count, held.version) == ("held", 0, 5)
+    queries = Queries(open_store(address))
+    changes = [c.what for c in diff(queries, EventMapper(), 0, clock.now_ms())]
+    assert changes == ["began", "ended", "began"]
+    assert verified(address).found == 0
 
 
 def test_a_log_without_its_head_is_refused_with_a_sentence(log: Address) -> None:

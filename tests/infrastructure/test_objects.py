@@ -20,7 +20,6 @@ from infrastructure.objects.host import NoSuchMethod
 from infrastructure.objects.messages import Request, Response
 from infrastructure.objects.object_commands import WriteObject
 from infrastructure.rebuild import rebuild
-from infrastructure.sql.queries import Queries
 from infrastructure.store import open_store
 from infrastructure.transfer import export_log
 from infrastructure.verify import verify
@@ -90,7 +89,11 @@ def story(address: Address, steps: Any, *classes: type, **options: Any) -> Any:
 
 
 def topics(address: Address) -> list[str]:
-    return [row.topic for row in Queries(open_store(address)).events_after(0, 1_000)]
+    store = open_store(address)
+    with store.snapshot() as snapshot:
+        found = [row[3] for page in snapshot.log() for row in page]
+    store.close()
+    return found
 
 
 def verified(address: Address) -> None:

@@ -146,5 +146,5 @@ def test_f79_a_reader_whose_server_forgot_its_statements_is_replaced(
     connection.pgconn.exec_(b"DISCARD ALL")
     store._readers.give_back(connection)
     assert application.get("seat-1").status == "held"
-    sql(address, "ALTER TABLE reservations ALTER version TYPE numeric")
+    sql(address, "ALTER TABLE reservations ALTER version TYPE integer")
     assert application.get("seat-1").status == "held"

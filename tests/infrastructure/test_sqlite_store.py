@@ -11,6 +11,7 @@ from infrastructure.application import ReservationApplication
 from infrastructure.errors import (
     DamagedLog,
     DatabaseNotWritable,
+    DatabaseRefused,
     ForeignDatabase,
     NewerSchema,
     StoreBusy,
@@ -227,8 +228,9 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseNotWritable, match="cannot be opened for writing"):
-        prepare(tmp_path)
+    for start in (prepare, check):
+        with pytest.raises(DatabaseRefused, match="is a folder"):
+            start(tmp_path)
 
 
 # Migrations

@@ -77,6 +77,8 @@ class Reservations(RuleBasedStateMachine):
 
     def becomes_held(self, name: str, ttl_seconds: int) -> None:
         now_ms = self.clock.now_ms()
+        if self.is_due(name, now_ms):
+            self.becomes_expired(name, now_ms)
         self.model[name] = {
             "version": self.model.get(name, {"version": 0})["version"] + 2,
             "status": "held",

@@ -98,12 +98,15 @@ def _problems_of_the_order(connection: Connection) -> Iterator[str]:
 
 
 def _problems_of_the_holds(log: Log) -> Iterator[str]:
-    """1: a hold ends at most once, and 2: not before its time."""
+    """1: a hold ends at most once, 2: not before its time, and 6: before another one begins,
+    unless that one moves it while it runs."""
     for name, history in log.events.items():
         held: Held | None = None
         ended = False
         for event in history:
             if type(event) is Held:
+                if held and not ended and held.expires_at_ms <= event.created_at_ms:
+                    yield f"{name} version {event.originator_version} begins, and the last is open"
                 held, ended = event, False
             elif type(event) is Expired:
                 if held is None or ended:
