@@ -132,7 +132,7 @@ class _Child:
 
 
 class Parent:
-    """`start()`, then `supervise()` until a signal ends it.
+    """`serve()`, until a signal ends it.
 
     `load` gives what the processes run; it is called at the start, and again on SIGHUP, when
     each process is replaced by one that has begun to serve first. If the new one does not,
@@ -150,12 +150,23 @@ class Parent:
         self._newer: RunProcess | None = None  # while it is not known whether it serves
         self._successors: dict[int, _Child] = {}  # by number, until they serve
 
-    def start(self) -> bool:
-        """Starts all processes and waits until they serve. False if a signal came first.
+    def serve(self, announce: Callable[[], None]) -> int:
+        """Starts all processes, calls `announce` when they serve, and stays until they end.
 
-        Raises CannotServe if one cannot.
+        Returns the exit code: 0 after a signal to stop, 1 if processes keep dying. Raises
+        CannotServe if one cannot begin to.
         """
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            if not self._start():
+                return 0
+            announce()
+            return self._supervise()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _start(self) -> bool:
+        """Whether all serve; a signal to stop may have come first."""
         for number in range(len(self._sockets)):
             self._fork(number, self._run)
         deadline = time.monotonic() + START_SECONDS
@@ -185,8 +196,7 @@ class Parent:
     def _die_too_often(self) -> bool:
         return len(self._deaths) > MAX_DEATHS
 
-    def supervise(self) -> int:
-        """Returns the exit code: 0 after a signal to stop, 1 if processes keep dying."""
+    def _supervise(self) -> int:
         while True:
             number = self._next_signal(self._pause())
             if number in (signal.SIGINT, signal.SIGTERM):

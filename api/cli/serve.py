@@ -127,10 +127,7 @@ def _serve(
     from infrastructure.startup import prepare
 
     prepared = prepare(settings.database)
-    parent = Parent(load, sockets)
-    if parent.start():
-        _announce(settings, prepared)
-        sys.exit(parent.supervise())
+    sys.exit(Parent(load, sockets).serve(partial(_announce, settings, prepared)))
 
 
 def _settings(options: dict[str, Any]) -> Settings:

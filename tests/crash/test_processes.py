@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import PostgresAddress
 from infrastructure.startup import prepare
 from tests.crash.staging import (
     expired_count,
@@ -73,7 +72,8 @@ def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_noth
     make_server_on_either,
 ):
     due = [f"due-{number}" for number in range(50)]
-    holds = [f"hold-{number}" for number in range(MORE_THAN_THERE_ARE_THREADS)]
+    early = [f"early-{number}" for number in range(MORE_THAN_THERE_ARE_THREADS)]
+    late = [f"late-{number}" for number in range(MORE_THAN_THERE_ARE_THREADS)]
     server = make_server_on_either().start()
     workers = server.worker_pids()
     hold_in(server.database, due, due_at_ms=now_ms() + 1_500)
@@ -82,7 +82,7 @@ def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_noth
 
     with locked(server.database):
         began = time.monotonic()
-        flights = {name: send_hold(server, name) for name in holds}
+        flights = {name: send_hold(server, name) for name in early}
         while (since := time.monotonic() - began) < 8:
             took, answer = timed(lambda: server.get("/readyz"))
             readiness.append((since, answer.status))
@@ -90,6 +90,8 @@ def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_noth
             took, answer = timed(lambda: server.get("/reservations/due-1"))
             assert answer.json()["status"] == "held"
             waits.append(took)
+            if since > 5.5 and late[0] not in flights:  # within any wait of the lock's end
+                flights |= {name: send_hold(server, name) for name in late}
             time.sleep(0.1)
     answers = {name: read_answer(flight) for name, flight in flights.items()}
 
@@ -103,10 +105,8 @@ def test_f8_a_lock_held_from_outside_while_alarms_fall_due_delays_and_kills_noth
         for name, answer in answers.items()
         if b" 503 " in answer[:20] and b"retry-after: " in answer
     }
-    assert kept | told_to_come_back == set(holds)
-    # The database server's lock timeout, unlike SQLite's, ends twice within the 8 s.
-    assert kept or isinstance(server.database, PostgresAddress)
-    assert told_to_come_back
+    assert kept | told_to_come_back == {*early, *late}
+    assert kept >= set(late)
     wait_for(lambda: server.get("/readyz").status == 200, 3)
     log = check_invariants(server.database)
     assert all(log.topics(name) == HELD_AND_EXPIRED for name in due)
