@@ -161,7 +161,10 @@ class Parent:
             if not self._start():
                 return 0
             announce()
-            return self._supervise()
+            code = self._supervise()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # it has been done
+            return code
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
