@@ -329,6 +329,16 @@ def test_f42_an_address_that_is_none_is_refused_by_serve_and_check_alike(tmp_pat
         assert "Traceback" not in found[0].stderr
 
 
+def test_an_answer_is_not_held_back_until_its_first_packet_is_confirmed(server: Server):
+    with connections(server.port, 1) as (connection,):
+        began = time.monotonic()
+        for _ in range(50):  # 40 ms each, if they were
+            connection.sendall(request_head("GET", "/healthz"))
+            while not connection.recv(65_536).endswith(b'"}'):
+                pass
+        assert time.monotonic() - began < 50 * 0.04
+
+
 def test_f42_localhost_is_each_of_its_addresses_that_this_machine_has():
     port = free_port()
     ((*sockets,),) = listen("localhost", port, 1)
