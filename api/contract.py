@@ -70,13 +70,10 @@ class Contract:
         if environ["REQUEST_METHOD"] != "POST":
             return refusal(405, BAD_METHOD)
         try:
-            now_ms = now_of(_body(environ))
+            now_ms = now_of(_body(environ), name)
         except BadRequest as error:
             return refusal(400, str(error))
-        if looks_like_seconds(now_ms):
-            logger.warning("%s is replayed at now = %s ms: were seconds meant?", name, now_ms)
-        state, changed = self._application.expire(name, now_ms)
-        return 200, _encode({**render(name, state), "changed": changed})
+        return replayed(name, *self._application.expire(name, now_ms))
 
 
 class NameConverter(BaseConverter):
@@ -118,6 +115,10 @@ def held(name: str, state: Reservation) -> Answer:
     return 201, _encode(render(name, state))
 
 
+def replayed(name: str, state: Reservation | None, changed: bool) -> Answer:
+    return 200, _encode({**render(name, state), "changed": changed})
+
+
 def refusal(status: int, sentence: str) -> Answer:
     return status, _encode({"error": sentence})
 
@@ -127,9 +128,12 @@ def ttl_of(body: bytes) -> int:
     return _field(body, "ttlSeconds", MIN_TTL_SECONDS, MAX_TTL_SECONDS, BAD_TTL)
 
 
-def now_of(body: bytes) -> int:
+def now_of(body: bytes, name: str) -> int:
     """The clock that a replay is given, in Unix milliseconds. Raises BadRequest."""
-    return _field(body, "now", 1, MAX_SAFE_INTEGER, BAD_NOW)
+    now_ms = _field(body, "now", 1, MAX_SAFE_INTEGER, BAD_NOW)
+    if looks_like_seconds(now_ms):
+        logger.warning("%s is replayed at now = %s ms: were seconds meant?", name, now_ms)
+    return now_ms
 
 
 def _field(body: bytes, key: str, low: int, high: int, sentence: str) -> int:

@@ -1,6 +1,6 @@
 """The front: every request of a process, on its event loop.
 
-`GET` and `POST /reservations/<id>`, which a busy service is made of, and the health routes
+The contract's requests on reservations, which a busy service is made of, and the health routes
 are answered on the loop; a hold waits for its commit as a future and takes no thread.
 Everything else goes to the Flask app, on a few threads, once its body is there. Both give
 the answers of `contract.py`.
@@ -19,7 +19,17 @@ from flask import Flask, Response
 
 from api import limits
 from api.connections import Connections
-from api.contract import BAD_METHOD, Answer, BadRequest, held, refusal, shown, ttl_of
+from api.contract import (
+    BAD_METHOD,
+    Answer,
+    BadRequest,
+    held,
+    now_of,
+    refusal,
+    replayed,
+    shown,
+    ttl_of,
+)
 from api.paths import route_of
 from api.problems import problem_of, unexpected
 from api.questions import not_ready, readiness_response
@@ -43,7 +53,7 @@ from infrastructure.objects.event_schedule import MAX_PAYLOAD_BYTES
 from infrastructure.settings import BODY_LIMIT_BYTES
 
 SCHEDULE_BYTES = MAX_PAYLOAD_BYTES + limits.LARGE_BYTES  # a payload, and what stands around it
-_HOT = re.compile(f"/reservations/({NAME_PATTERN})".encode())
+_HOT = re.compile(f"/reservations/({NAME_PATTERN})(/replay-alarm)?".encode())
 _JSON = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
 
@@ -113,37 +123,55 @@ class Door:
 
 
 class Front(Door):
-    """The front of a service of reservations, over the Flask app with all its routes."""
+    """The front of a service of reservations, over the Flask app with all its routes.
+
+    `replay_route` says whether that has the route for replays.
+    """
 
     def __init__(
-        self, application: ReservationApplication, reservations: AsyncReservations, app: Flask
+        self,
+        application: ReservationApplication,
+        reservations: AsyncReservations,
+        app: Flask,
+        *,
+        replay_route: bool,
     ) -> None:
         super().__init__(application)
         self._reservations = reservations
+        self._replay_route = replay_route
         self._flask = WSGIMiddleware(app, workers=limits.THREADS)  # type: ignore[arg-type]
         self._in_flask = 0
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _HOT.fullmatch(scope["raw_path"])
-        if found is not None:
-            name = found[1].decode()
-            if scope["method"] == "GET":
-                return await _send(send, shown(name, await self._reservations.get(name)))
-            if scope["method"] == "POST":
-                with await self.bodies.read(scope, receive) as body:
-                    return await _send(send, await self._hold(name, body))
-            return await _send(send, refusal(405, BAD_METHOD))
+        if found is not None and (found[2] is None or self._replay_route):
+            return await _send(send, await self._of_contract(scope, receive, *found.groups()))
         path = route_of(scope["raw_path"])
         if path in ("/healthz", "/readyz") and scope["method"] == "GET":
             return await self.refuse(send, await self.health(path))
         return await self._ask_flask({**scope, "path": path}, receive, send)
 
+    async def _of_contract(
+        self, scope: Scope, receive: Receive, name: bytes, replay: bytes | None
+    ) -> Answer:
+        if scope["method"] == "GET" and replay is None:
+            text = name.decode()
+            return shown(text, await self._reservations.get(text))
+        if scope["method"] != "POST":
+            return refusal(405, BAD_METHOD)
+        with await self.bodies.read(scope, receive) as body:
+            try:
+                act = self._hold if replay is None else self._replay
+                return await act(name.decode(), body)
+            except BadRequest as error:
+                return refusal(400, str(error))
+
     async def _hold(self, name: str, body: bytes) -> Answer:
-        try:
-            ttl_seconds = ttl_of(body)
-        except BadRequest as error:
-            return refusal(400, str(error))
-        return held(name, await self._reservations.hold(name, ttl_seconds))
+        return held(name, await self._reservations.hold(name, ttl_of(body)))
+
+    async def _replay(self, name: str, body: bytes) -> Answer:
+        now_ms = now_of(body, name)
+        return replayed(name, *await self._reservations.expire(name, now_ms))
 
     async def _ask_flask(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.connections.unread_bytes() > limits.UNREAD_BYTES:

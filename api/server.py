@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 import uvicorn
+import uvloop
 
 from api import limits
 from api.front import Door, Front
@@ -36,13 +37,13 @@ def serve(
 ) -> None:
     """Serves until SIGTERM, then drains. The database must be prepared.
 
-    Says by `report()` that it serves. Runs on asyncio's own event loop, whatever else is
-    installed: that is the one that is tested.
+    Says by `report()` that it serves. Runs on uvloop, whatever else is installed: that is the
+    event loop that is tested.
     """
     output.start()
     try:
         configure_logging(settings.log_level)
-        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, open_door, sockets, report))
     finally:
         output.stop()
@@ -101,7 +102,7 @@ def open_service(settings: Settings) -> Open:
         schedules = Schedules(application)
         await schedules.start()
         app = create_app(application, replay_route=settings.replay_route, schedules=schedules)
-        front = Front(application, reservations, app)
+        front = Front(application, reservations, app, replay_route=settings.replay_route)
         try:
             yield front
         finally:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from domain.reservation import Reservation, aggregate_id
 from infrastructure.application import ReservationApplication
-from infrastructure.commands import HoldReservation
+from infrastructure.commands import ExpireReservation, HoldReservation
 from infrastructure.errors import Overloaded, StoreBusy
 from infrastructure.loop_writer import LoopWriter
 from infrastructure.sql.queries import Queries
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class AsyncReservations:
-    """`hold` and `get` of a started application, on the loop that is running."""
+    """`hold`, `expire` and `get` of a started application, on the loop that is running."""
 
     def __init__(self, application: ReservationApplication) -> None:
         self._application = application
@@ -48,6 +48,10 @@ class AsyncReservations:
         state = await self.writer.execute(HoldReservation(aggregate_id(name), ttl_seconds))
         self._application.alarm_clock.notice(state.expires_at_ms)
         return state
+
+    async def expire(self, name: str, now_ms: int) -> tuple[Reservation | None, bool]:
+        """As `ReservationApplication.expire`."""
+        return await self.writer.execute(ExpireReservation(aggregate_id(name), now_ms))
 
     async def get(self, name: str) -> Reservation | None:
         """As `ReservationApplication.get`, of a name that is known to be one."""

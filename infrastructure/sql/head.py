@@ -7,6 +7,7 @@ from infrastructure.sql.rows import Reader
 from infrastructure.sql.typed import HEAD, checked
 
 _HEAD = "SELECT position, checksum, projected_position FROM log_head"
+_ENDS = "SELECT position, (SELECT coalesce(max(position), 0) FROM events) FROM log_head"
 
 
 class Head(NamedTuple):
@@ -29,8 +30,9 @@ def read_head(reader: Reader) -> Head:
 
 def check_head(reader: Reader, address: object) -> None:
     """Raises DamagedLog if the newest committed events are missing from the log."""
-    committed = read_head(reader).position
-    last = reader.all("SELECT coalesce(max(position), 0) FROM events")[0][0]
+    read_head(reader)
+    # In one statement, so of one commit: others may be writing meanwhile.
+    committed, last = reader.all(_ENDS)[0]
     if last < committed:
         missing = (
             f"events {last + 1} to {committed} are"

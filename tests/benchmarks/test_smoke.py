@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from benchmarks import where
 from benchmarks.__main__ import SCALES, groups
 from benchmarks.load import MissingTool
 from benchmarks.servers import workerd_binary
@@ -31,6 +32,12 @@ def test_requests_are_measured_with(tool: str, monkeypatch: pytest.MonkeyPatch) 
     figures = list(groups(TINY, [])["requests"]())
     assert all(figure.ours for figure in figures)
     assert all("peer missing" in figure.note for figure in figures)
+
+
+@pytest.mark.real_time
+def test_where_the_time_goes_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    where.main(seconds=0.3)
+    assert "us per request" in capsys.readouterr().out
 
 
 def refuse_peers(monkeypatch: pytest.MonkeyPatch) -> None:

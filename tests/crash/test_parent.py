@@ -121,7 +121,7 @@ def test_f55_what_cannot_be_loaded_leaves_the_old_code_serving(worker, content: 
 
 
 def test_f54_another_event_loop_that_is_installed_is_not_taken(make_server, tmp_path: Path):
-    for name in ("uvloop", "rloop", "winloop"):
+    for name in ("rloop", "winloop"):
         (tmp_path / "others" / name).mkdir(parents=True)
         (tmp_path / "others" / name / "__init__.py").write_text("raise RuntimeError('not this')\n")
     path = os.pathsep.join([str(tmp_path / "others"), *sys.path])

@@ -38,6 +38,7 @@ ONLY_IN = {
     "flask": ("api/",),
     "click": ("api/",),
     "uvicorn": ("api/",),
+    "uvloop": ("api/",),
     "werkzeug": ("api/",),
     "rich": ("api/",),
 }
