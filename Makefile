@@ -57,7 +57,7 @@ lab: install ## walk the lab on a scratch database and show the evidence
 	$(BIN)/python -m lab.walk
 
 cluster: install ## kill, freeze and cut three nodes on PostgreSQL; a minute (needs haproxy)
-	$(BIN)/python -m lab.cluster
+	$(BIN)/python -m lab.cluster $(CLUSTER_ARGS)
 
 bench: install ## measure beside workerd and stock APScheduler; about half an hour
 	$(BIN)/python -m benchmarks $(BENCH_ARGS) --json docs/benchmark.json

@@ -47,6 +47,8 @@ class AlarmLog:
             "outcome": attempt.outcome,
             "latenessMs": attempt.lateness_ms,
         }
+        if claim.cut_off:
+            line["lapsed"] = True  # it was in hand before, and not settled in time
         if attempt.began_at_ms is not None:
             line["durationMs"] = attempt.at_ms - attempt.began_at_ms
         if attempt.error is not None:

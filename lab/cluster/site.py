@@ -2,9 +2,10 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from infrastructure.address import PostgresAddress
@@ -16,17 +17,22 @@ from tests.support.server import Server, wait_for
 SCHEMA = "cluster"
 CATCH_SECONDS = 4.0  # how long to wait for the moment at which a fault is to strike
 STUCK_SECONDS = 0.1
+DISK_MIB = 400  # of a small disk; a server's first files take 60, its WAL segments 64
 
 _CLAIMED = """
 SELECT id FROM alarms WHERE position('"token":"' IN convert_from(job_state, 'UTF8')) > 0"""
 
 
 class Site:
-    """`with Site(folder).running() as site:`"""
+    """`with Site(folder).running() as site:`
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
+    With `small_disk` the database server has a file system of its own, to be filled.
+    """
+
+    def __init__(self, folder: Path, nodes: int = 3, *, small_disk: bool = False) -> None:
         self.folder = folder
-        self.postgres = PostgresServer()
+        self._disk = folder / "disk" if small_disk else None
+        self.postgres = PostgresServer(self._mounted(self._disk))
         self.nodes: list[Server] = []
         self._count = nodes
         self._stuck: set[tuple] = set()
@@ -55,6 +61,18 @@ class Site:
         for node in self.nodes:
             node.ensure_gone()
         self.postgres.remove()
+        if self._disk is not None:
+            subprocess.run(["umount", "--lazy", self._disk], check=True)
+
+    @staticmethod
+    def _mounted(disk: Path | None) -> Path | None:
+        if disk is None:
+            return None
+        disk.mkdir()
+        size = f"size={DISK_MIB}m,mode=777"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", disk], check=True)
+        (disk / "server").mkdir()
+        return disk / "server"
 
     # What befalls a node. Each waits until it is as it was.
 
@@ -95,6 +113,28 @@ class Site:
         for node in self.nodes:
             node.wait_until_ready()
         return f"away for {took:.1f} s, all nodes ready after {time.monotonic() - began:.1f} s"
+
+    def fill_disk(self, seconds: float) -> str:
+        """Leaves the database server no room, for so long."""
+        began = time.monotonic()
+        filler = self._disk / "filler"
+        while time.monotonic() - began < seconds:
+            with filler.open("ab", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(65_536))
+            time.sleep(0.05)  # what the server gave up meanwhile is taken, too
+        filler.unlink()
+        restarted = self.postgres.process.poll() is not None
+        if restarted:  # as whoever looks after it would have done
+            self.postgres.start()
+        freed = time.monotonic()
+        for node in self.nodes:
+            node.wait_until_ready()
+        took = time.monotonic() - freed
+        return (
+            f"full for {seconds:g} s, all nodes ready {took:.1f} s after"
+            f"{', the server had ended' if restarted else ''}"
+        )
 
     def _freeze_when(self, number: int, condition: Callable[[int], bool]) -> bool:
         """Stops all processes of a node, if possible where `condition(number)` holds."""
