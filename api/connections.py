@@ -71,6 +71,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waits_since: float | None = None
         self._wait_limit = limits.HEAD_SECONDS
         self._head_bytes = 0
+        self._is_last = False  # whether the next answer is the last one
         self._stalled: tuple[float, int] | None = None  # since when, and bytes unread then
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -104,10 +105,21 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(505)
             raise _HeadRefused
         super().on_headers_complete()
+        if self._is_last:
+            super().shutdown()
 
     def on_response_complete(self) -> None:
         self._wait(limits.IDLE_SECONDS)
         super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """The process drains. Who has connected and not asked yet may do so for a moment: it
+        cannot know, and a connection that is closed on it would be an error to it."""
+        if self.cycle is None and not self.transport.is_closing():
+            self._is_last = True
+            self._wait(limits.LAST_CHANCE_SECONDS)
+        else:
+            super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         """Called while what the parser refused is being handled. A target that is none is a

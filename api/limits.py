@@ -12,6 +12,7 @@ HEAD_BYTES = 128 * 1024  # of a request's target and headers, beyond which it is
 HEAD_SECONDS = 10.0  # for the first request of a connection, or the rest of one begun, to come
 IDLE_SECONDS = 75.0  # between requests; more than the 60 s for which nginx keeps a connection
 BODY_SECONDS = 20.0  # for a whole body to come, beyond which it is told 408
+LAST_CHANCE_SECONDS = 1.0  # to ask, for who has connected just before the process drains
 LINGER_SECONDS = 5.0  # for which a body that is refused is taken, for its sender to hear so
 STALL_SECONDS = 30.0  # for an answer that its reader takes nothing of
 

@@ -90,11 +90,15 @@ def new_address(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> I
 
 
 @pytest.fixture
-def address(new_address: Any) -> Address:
+def address(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Address]:
     """A prepared, empty database."""
-    address = new_address()
+    if store == "postgres":
+        with request.getfixturevalue("postgres").prepared() as address:
+            yield address
+        return
+    address = tmp_path / f"reservations{next(_numbers)}.db"
     prepare(address)
-    return address
+    yield address
 
 
 @pytest.fixture

@@ -117,13 +117,21 @@ class Database(RefusesAfterFork):
             )
         return place.schema
 
+    @contextmanager
+    def lent(self) -> Iterator[psycopg.Connection]:
+        """A connection of those for reading, for something short."""
+        connection = self._readers.take()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            raise translate(error) from error
+        finally:
+            self._readers.give_back(connection)
+
     def doubts(self) -> list[str]:
         """Settings of the server with which it does not do what is promised, in words."""
-        with self.connect() as connection:
-            try:
-                return settings.doubts(connection)
-            except psycopg.Error as error:
-                raise translate(error) from error
+        with self.lent() as connection:
+            return settings.doubts(connection)
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Every row of one statement on a lent connection.

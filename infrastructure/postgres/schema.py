@@ -149,23 +149,17 @@ def _refuse_what_is_not_ours(connection: psycopg.Connection, database: Database)
 def schema_version(database: Database) -> tuple[int, int]:
     """How far the schema has been migrated, 0 if it is not there, and the database's time
     in Unix milliseconds. Raises NewerSchema."""
-    with database.connect() as connection:
-        try:
-            version = _version(connection, database, len(MIGRATIONS))
-            return version, connection.execute(NOW).fetchone()[0]
-        except psycopg.Error as error:
-            raise translate(error) from error
+    with database.lent() as connection:
+        version = _version(connection, database, len(MIGRATIONS))
+        return version, connection.execute(NOW).fetchone()[0]
 
 
 def refuse_if_not_to_be_made(database: Database) -> None:
     """Raises DatabaseNotWritable if the role may make no tables."""
-    with database.connect() as connection:
-        try:
-            may = connection.execute(
-                "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
-            ).fetchone()[0]
-        except psycopg.Error as error:
-            raise translate(error) from error
+    with database.lent() as connection:
+        may = connection.execute(
+            "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
+        ).fetchone()[0]
         _refuse_other_encodings(connection, database)
         if not may:
             raise DatabaseNotWritable(_no_schema(connection, database))

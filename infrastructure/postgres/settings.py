@@ -113,8 +113,10 @@ def find_place(connection: psycopg.Connection) -> Place:
 
 def doubts(connection: psycopg.Connection) -> list[str]:
     """Settings of the server with which it does not do what is promised, in words."""
-    found = []
-    for (name, bad), consequence in _DOUBTS.items():
-        if connection.execute(f"SELECT current_setting('{name}', true)").fetchone()[0] == bad:
-            found.append(f"the database server runs with {name} = {bad}: {consequence}")
-    return found
+    asked = ", ".join(f"current_setting('{name}', true)" for name, _ in _DOUBTS)
+    values = connection.execute(f"SELECT {asked}").fetchone()
+    return [
+        f"the database server runs with {name} = {bad}: {consequence}"
+        for ((name, bad), consequence), value in zip(_DOUBTS.items(), values, strict=True)
+        if value == bad
+    ]

@@ -40,8 +40,8 @@ class PostgresStore(Database):
         said = 0.0
         while True:
             try:
-                self.connect().close()
-                return
+                with self.lent():
+                    return
             except StoreError as error:
                 if any(words in str(error) for words in FOR_GOOD):
                     raise DatabaseRefused(f"{self.address} cannot be opened: {error}") from error

@@ -51,6 +51,9 @@ class Proxy:
                     continue
                 server = socket.create_connection(("127.0.0.1", self._target_port))
                 self._open |= {client, server}
+                if self.refusing:  # since it was asked above
+                    _end(client)
+                    _end(server)
                 threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
 
