@@ -160,12 +160,12 @@ class Parent:
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            if not self._start():
-                return 0
-            announce()
-            code = self._supervise()
+            code = 0
+            if self._start():
+                announce()
+                code = self._supervise()
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)  # it has been done
+                signal.signal(number, signal.SIG_IGN)  # what they ask for has been done
             return code
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
