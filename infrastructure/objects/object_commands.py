@@ -91,6 +91,7 @@ class RenewOwner(Work):
     others go by, and until when it is by that clock now.
     """
 
+    keeps_house = True
     on_tables = True
 
     def __init__(self, owner: str, lease_ms: int, claims: Sequence[Claim] = ()) -> None:
@@ -122,6 +123,7 @@ class RenewOwner(Work):
 class ReleaseObjects(Work):
     """Lets go of objects, so that any process may have them."""
 
+    keeps_house = True
     on_tables = True
 
     def __init__(self, object_ids: Sequence[str], owner: str) -> None:
@@ -135,6 +137,7 @@ class ReleaseObjects(Work):
 class LeaveObjects(Work):
     """Ends an owner: all its objects are free."""
 
+    keeps_house = True
     on_tables = True
 
     def __init__(self, owner: str) -> None:
@@ -147,6 +150,8 @@ class LeaveObjects(Work):
 class SlowDownAlarm(Work):
     """The handler set a new alarm, for `next_at_ms`, and failed: counts that, and sees to
     it that doing so again and again gets slower. Returns the Attempt."""
+
+    keeps_house = True
 
     def __init__(self, claim: Claim, next_at_ms: int | None, error: Exception) -> None:
         self._claim = claim

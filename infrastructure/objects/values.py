@@ -5,7 +5,7 @@ does to a value changes what is stored.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -52,29 +52,40 @@ def check_key(key: Any) -> str:
     return key
 
 
-def _check(value: Any, where: str, left: int, depth: int) -> None:
+_Place: TypeAlias = "str | tuple[_Place, Any]"  # a name, or a key in a place
+
+
+def _check(value: Any, place: _Place, left: int, depth: int) -> None:
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return
     if kind is int or kind is float:
-        _check_number(value, where)
+        _check_number(value, place)
     elif kind not in (list, tuple, dict):
-        raise TypeError(f"{where} is {_kind(value)}, which cannot be kept: use {ALLOWED}")
+        raise TypeError(f"{_at(place)} is {_kind(value)}, which cannot be kept: use {ALLOWED}")
     elif left == 0:
-        raise TypeError(f"{where} is nested more than {depth} deep")
+        raise TypeError(f"{_at(place)} is nested more than {depth} deep")
     else:
         for key, item in value.items() if kind is dict else enumerate(value):
             if kind is dict and type(key) is not str:
-                raise TypeError(f"{where} has the key {key!r}, and keys are text")
-            _check(item, f"{where}[{key!r}]", left - 1, depth)
+                raise TypeError(f"{_at(place)} has the key {key!r}, and keys are text")
+            _check(item, (place, key), left - 1, depth)
 
 
-def _check_number(value: float, where: str) -> None:
+def _check_number(value: float, place: _Place) -> None:
     if type(value) is int:
         if not -(2**63) <= value < 2**64:
-            raise TypeError(f"{where} is an integer of more than 64 bits")
+            raise TypeError(f"{_at(place)} is an integer of more than 64 bits")
     elif not math.isfinite(value):
-        raise TypeError(f"{where} is {value}, which JSON has no number for")
+        raise TypeError(f"{_at(place)} is {value}, which JSON has no number for")
+
+
+def _at(place: _Place) -> str:
+    """The place in words. Made only for a sentence: most values are fine."""
+    if isinstance(place, str):
+        return place
+    outer, key = place
+    return f"{_at(outer)}[{key!r}]"
 
 
 def _kind(value: Any) -> str:

@@ -199,8 +199,9 @@ def test_f86_a_stop_in_the_middle_of_a_pass_raises_nothing(
         claims = claim(handler)
         if claims and not stopping:
             scheduler = clockwork.application.alarm_clock._scheduler
-            stopping.append(threading.Thread(target=clockwork.application.alarm_clock.stop))
-            stopping[0].start()
+            stop = threading.Thread(target=clockwork.application.alarm_clock.stop)
+            stop.start()
+            stopping.append(stop)
             wait_for(lambda: scheduler.state == STATE_STOPPED, 5)
         return claims
 
