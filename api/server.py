@@ -6,6 +6,7 @@ what it has, and ends.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -57,9 +58,19 @@ async def _serve(
             server = _Server(_configuration(door))
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _drain, server, door)
             sweep = asyncio.create_task(door.connections.sweep())
+            _collect_garbage_seldom()
             report()
             await server.serve(sockets=list(sockets))
             sweep.cancel()
+
+
+def _collect_garbage_seldom() -> None:
+    """A body that is all brackets makes a hundred thousand lists at once. By default they
+    would be searched for cycles every 700, with all that the modules keep: 50 ms instead of
+    15 in which nobody else is served."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _drain(server: uvicorn.Server, door: Door) -> None:

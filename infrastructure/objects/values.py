@@ -5,6 +5,7 @@ does to a value changes what is stored.
 """
 
 import math
+from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,7 +25,8 @@ def encode(
     value: Any, what: str = "the value", limit: int = MAX_VALUE_BYTES, depth: int = MAX_DEPTH
 ) -> bytes:
     """The JSON text of a value. Raises TypeError, saying where and what is allowed."""
-    _check(value, what, depth, depth)
+    if not _is_json(value, depth):
+        _check(value, what, depth, depth)  # says where and why
     try:
         text = _encode(value)
     except (UnicodeEncodeError, msgspec.MsgspecError, OverflowError) as error:
@@ -50,6 +52,37 @@ def check_key(key: Any) -> str:
     if not 0 < size <= MAX_KEY_BYTES:
         raise TypeError(f"a key has 1 to {MAX_KEY_BYTES} bytes, not {size}")
     return key
+
+
+_LEAVES = frozenset({type(None), bool, str})
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Whether `_check` has nothing against it. Level by level, which is a few times faster:
+    a value of 1 MiB that is all brackets must not hold up the others on its loop."""
+    level = [value]
+    for left in range(depth, -1, -1):
+        deeper: list[Any] = []
+        for kind in set(map(type, level)) - _LEAVES:
+            alike = [item for item in level if type(item) is kind]
+            if kind is int:
+                if not -(2**63) <= min(alike) <= max(alike) < 2**64:
+                    return False
+            elif kind is float:
+                if not all(map(math.isfinite, alike)):
+                    return False
+            elif left == 0:
+                return False
+            elif kind is dict:
+                if {type(key) for item in alike for key in item} - {str}:
+                    return False
+                deeper.extend(inner for item in alike for inner in item.values())
+            elif kind is list or kind is tuple:
+                deeper.extend(chain.from_iterable(alike))
+            else:
+                return False
+        level = deeper
+    return True
 
 
 _Place: TypeAlias = "str | tuple[_Place, Any]"  # a name, or a key in a place
