@@ -65,24 +65,22 @@ def _is_json(value: Any, depth: int) -> bool:
         deeper: list[Any] = []
         for kind in set(map(type, level)) - _LEAVES:
             alike = [item for item in level if type(item) is kind]
-            if kind is int:
-                if not -(2**63) <= min(alike) <= max(alike) < 2**64:
-                    return False
-            elif kind is float:
-                if not all(map(math.isfinite, alike)):
-                    return False
-            elif left == 0:
-                return False
-            elif kind is dict:
+            if kind is dict and left:
                 if {type(key) for item in alike for key in item} - {str}:
                     return False
                 deeper.extend(inner for item in alike for inner in item.values())
-            elif kind is list or kind is tuple:
+            elif (kind is list or kind is tuple) and left:
                 deeper.extend(chain.from_iterable(alike))
-            else:
+            elif not _are_numbers(kind, alike):
                 return False
         level = deeper
     return True
+
+
+def _are_numbers(kind: type, alike: list[Any]) -> bool:
+    if kind is int:
+        return -(2**63) <= min(alike) <= max(alike) < 2**64
+    return kind is float and all(map(math.isfinite, alike))
 
 
 _Place: TypeAlias = "str | tuple[_Place, Any]"  # a name, or a key in a place
