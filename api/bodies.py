@@ -6,7 +6,7 @@ import msgspec
 from flask import Response
 from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
-from infrastructure.settings import BODY_LIMIT_BYTES
+from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 
 READ_BYTES = 64 * 1024
 

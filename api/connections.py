@@ -15,8 +15,8 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from api import limits
-from api.contract import BAD_ID, refusal
+from reservation_expiry.api import limits
+from reservation_expiry.api.contract import BAD_ID, refusal
 
 SWEEP_SECONDS = 1.0  # how late a limit may be noticed
 FILES_FOR_ALL_ELSE = 256  # descriptors that connections leave for databases and the like

@@ -17,11 +17,16 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.routing import BaseConverter, Rule
 
-from api.bodies import read_body
-from api.js_json import MAX_SAFE_INTEGER, NotJson, integer_at
-from domain.alarm import looks_like_seconds
-from domain.reservation import MAX_TTL_SECONDS, MIN_TTL_SECONDS, NAME_PATTERN, Reservation
-from infrastructure.application import ReservationApplication
+from reservation_expiry.api.bodies import read_body
+from reservation_expiry.api.js_json import MAX_SAFE_INTEGER, NotJson, integer_at
+from reservation_expiry.domain.alarm import looks_like_seconds
+from reservation_expiry.domain.reservation import (
+    MAX_TTL_SECONDS,
+    MIN_TTL_SECONDS,
+    NAME_PATTERN,
+    Reservation,
+)
+from reservation_expiry.infrastructure.application import ReservationApplication
 
 SERVICE = {"service": "reservation-expiry"}
 BAD_ID = "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens."

@@ -17,9 +17,9 @@ from typing import Any
 from a2wsgi import WSGIMiddleware
 from flask import Flask, Response
 
-from api import limits
-from api.connections import Connections
-from api.contract import (
+from reservation_expiry.api import limits
+from reservation_expiry.api.connections import Connections
+from reservation_expiry.api.contract import (
     BAD_METHOD,
     Answer,
     BadRequest,
@@ -30,10 +30,10 @@ from api.contract import (
     shown,
     ttl_of,
 )
-from api.paths import route_of
-from api.problems import problem_of, unexpected
-from api.questions import not_ready, readiness_response
-from api.requests import (
+from reservation_expiry.api.paths import route_of
+from reservation_expiry.api.problems import problem_of, unexpected
+from reservation_expiry.api.read_routes import not_ready, readiness_response
+from reservation_expiry.api.requests import (
     Bodies,
     BodyTooLarge,
     ClientGone,
@@ -44,13 +44,13 @@ from api.requests import (
     linger,
     send_answer,
 )
-from domain.errors import ReservationExpiryError
-from domain.reservation import NAME_PATTERN
-from infrastructure.application import ReservationApplication
-from infrastructure.async_reservations import AsyncReservations
-from infrastructure.errors import Overloaded
-from infrastructure.objects.event_schedule import MAX_PAYLOAD_BYTES
-from infrastructure.settings import BODY_LIMIT_BYTES
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.domain.reservation import NAME_PATTERN
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.async_reservations import AsyncReservations
+from reservation_expiry.infrastructure.errors import Overloaded
+from reservation_expiry.infrastructure.objects.event_schedule import MAX_PAYLOAD_BYTES
+from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 
 SCHEDULE_BYTES = MAX_PAYLOAD_BYTES + limits.LARGE_BYTES  # a payload, and what stands around it
 _HOT = re.compile(f"/reservations/({NAME_PATTERN})(/replay-alarm)?".encode())

@@ -9,13 +9,13 @@ from http import HTTPStatus
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from api.contract import Contract, add_contract_routes
-from api.paths import NormalisedPaths
-from api.problems import problem, problem_of, too_large, unexpected
-from api.questions import add_question_routes
-from api.schedules import Schedules, add_schedule_routes
-from domain.errors import ReservationExpiryError
-from infrastructure.application import ReservationApplication
+from reservation_expiry.api.contract import Contract, add_contract_routes
+from reservation_expiry.api.paths import NormalisedPaths
+from reservation_expiry.api.problems import problem, problem_of, too_large, unexpected
+from reservation_expiry.api.read_routes import add_question_routes
+from reservation_expiry.api.schedules import Schedules, add_schedule_routes
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure.application import ReservationApplication
 
 
 def create_app(

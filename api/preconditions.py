@@ -3,8 +3,8 @@
 from flask import Response, request
 from werkzeug.http import parse_etags
 
-from api.questions import InvalidParameter
-from domain.preconditions import Preconditions, Tags
+from reservation_expiry.api.read_routes import InvalidParameter
+from reservation_expiry.domain.preconditions import Preconditions, Tags
 
 
 def preconditions() -> Preconditions:

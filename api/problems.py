@@ -11,10 +11,10 @@ from http import HTTPStatus
 import msgspec
 from flask import Response
 
-from api import requests
-from domain import errors as domain
-from domain.errors import ReservationExpiryError
-from infrastructure import errors as store
+from reservation_expiry.api import requests
+from reservation_expiry.domain import errors as domain
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure import errors as store
 
 RETRY_AFTER_SECONDS = 1
 TOLD_SECONDS = 10.0  # at most so often the log is told of errors with one code

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from domain.errors import ReservationExpiryError
-from infrastructure.settings import SHUTDOWN_GRACE_SECONDS
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure.settings import SHUTDOWN_GRACE_SECONDS
 
 LISTEN_BACKLOG = 1024
 START_SECONDS = 30.0  # within which a process says that it serves

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
-from api import limits
-from domain.errors import ReservationExpiryError
-from infrastructure.errors import Overloaded, StoreStopped
-from infrastructure.settings import BODY_LIMIT_BYTES
+from reservation_expiry.api import limits
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure.errors import Overloaded, StoreStopped
+from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

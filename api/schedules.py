@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 from flask import Flask, Response, request
 
-from api.bodies import json_response, read_body
-from api.preconditions import not_modified, preconditions, tagged
-from api.problems import problem
-from api.questions import DEFAULT_LIMIT, MAX_LIMIT, InvalidParameter, integer
-from domain.durable_object import object_id
-from domain.errors import InvalidSchedule, PreconditionFailed
-from domain.schedule import check_name
-from infrastructure.application import ReservationApplication
-from infrastructure.objects.event_schedule import EventSchedule
-from infrastructure.objects.host_on_demand import HostOnDemand
-from infrastructure.objects.schedule_records import entity_tag
+from reservation_expiry.api.bodies import json_response, read_body
+from reservation_expiry.api.preconditions import not_modified, preconditions, tagged
+from reservation_expiry.api.problems import problem
+from reservation_expiry.api.read_routes import DEFAULT_LIMIT, MAX_LIMIT, InvalidParameter, integer
+from reservation_expiry.domain.durable_object import object_id
+from reservation_expiry.domain.errors import InvalidSchedule, PreconditionFailed
+from reservation_expiry.domain.schedule import check_name
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.objects.host_on_demand import HostOnDemand
+from reservation_expiry.infrastructure.objects.schedule_records import entity_tag
 
 CLASS_NAME = EventSchedule.__name__
 

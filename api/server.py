@@ -16,16 +16,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 import uvicorn
 import uvloop
 
-from api import limits
-from api.front import Door, Front
-from api.http import create_app
-from api.processes import LISTEN_BACKLOG, Report
-from api.schedules import Schedules
-from infrastructure import output
-from infrastructure.application import ReservationApplication
-from infrastructure.async_reservations import AsyncReservations
-from infrastructure.redaction import without_secrets
-from infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
+from reservation_expiry.api import limits
+from reservation_expiry.api.front import Door, Front
+from reservation_expiry.api.http import create_app
+from reservation_expiry.api.processes import LISTEN_BACKLOG, Report
+from reservation_expiry.api.schedules import Schedules
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.async_reservations import AsyncReservations
+from reservation_expiry.infrastructure.machine import output
+from reservation_expiry.infrastructure.machine.redaction import without_secrets
+from reservation_expiry.infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
 
 DRAIN_SECONDS = SHUTDOWN_GRACE_SECONDS - 1  # for answers; the rest of the grace ends the threads
 

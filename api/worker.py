@@ -22,19 +22,19 @@ from typing import Any
 
 import msgspec
 
-from api.front import Door
-from api.problems import problem_of
-from api.requests import Receive, Scope, Send, send_answer
-from api.server import Open
-from domain.errors import ReservationExpiryError
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreStopped
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
-from infrastructure.objects.event_schedule import EventSchedule
-from infrastructure.objects.host import ObjectHost
-from infrastructure.objects.messages import Request, Response
-from infrastructure.objects.running_code import called, run_as
+from reservation_expiry.api.front import Door
+from reservation_expiry.api.problems import problem_of
+from reservation_expiry.api.requests import Receive, Scope, Send, send_answer
+from reservation_expiry.api.server import Open
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreStopped
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.entrypoint import Bindings, WorkerEntrypoint
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.objects.host import ObjectHost
+from reservation_expiry.infrastructure.objects.messages import Request, Response
+from reservation_expiry.infrastructure.objects.running_code import called, run_as
 
 FRONT_DOOR = "Default"
 

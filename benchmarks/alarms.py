@@ -16,7 +16,7 @@ from benchmarks.figures import Bar, Figure
 from benchmarks.load import MissingTool, run_load
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import Ours, Workerd, ours, scratch, workerd
-from infrastructure.address import Address
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.database import sql
 from tests.support.server import wait_for
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from infrastructure.address import Address
-from infrastructure.commands import HoldReservation
-from infrastructure.event_mapper import EventMapper
-from infrastructure.startup import prepare
-from infrastructure.store import open_store
-from infrastructure.unit_of_work import UnitOfWork
+from reservation_expiry.infrastructure.commands import HoldReservation
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.store import open_store
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork
 
 HOLDS_PER_COMMIT = 1_000
 SPREAD = 7_919  # a prime: names come in no order, as names do

@@ -9,7 +9,7 @@ from statistics import median
 from benchmarks.figures import Figure
 from benchmarks.load import CONNECTIONS
 from benchmarks.servers import scratch
-from infrastructure.sqlite.schema import LOG_TABLES, PROJECTION_TABLES
+from reservation_expiry.infrastructure.stores.sqlite.schema import LOG_TABLES, PROJECTION_TABLES
 
 FSYNCS = 300
 PAGE = b"\0" * 4096

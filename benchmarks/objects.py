@@ -10,11 +10,11 @@ from pathlib import Path
 from benchmarks.figures import Bar, Figure
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import resident_mb, scratch
-from infrastructure.alarm_commands import Attempt
-from infrastructure.application import ReservationApplication
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.host import ObjectHost
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.alarms.claims import Attempt
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.host import ObjectHost
+from reservation_expiry.infrastructure.startup import prepare
 
 CALLERS = 16
 LEAD_MS = 3_000

@@ -20,10 +20,10 @@ from benchmarks.figures import Bar, Figure
 from benchmarks.load import CONNECTIONS, Load, MissingTool, run_load
 from benchmarks.scenarios import WrongAnswer, check_log
 from benchmarks.servers import ours, scratch
-from infrastructure.address import PostgresAddress
-from infrastructure.postgres.arrays import columns
-from infrastructure.sql.tables import ALARMS, EVENTS, RESERVATIONS
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
+from reservation_expiry.infrastructure.stores.postgres.arrays import columns
+from reservation_expiry.infrastructure.stores.sql.tables import ALARMS, EVENTS, RESERVATIONS
 from tests.support.database import sql
 from tests.support.postgres import NoPostgres, PostgresServer
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from benchmarks.figures import Bar, Figure
 from benchmarks.load import CONNECTIONS, Load, MissingTool, run_load
 from benchmarks.servers import Ours, Workerd, ours, workerd
-from infrastructure.event_mapper import EventMapper
-from infrastructure.store import open_store
-from infrastructure.verify import verify
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.replay.verify import verify
+from reservation_expiry.infrastructure.stores.store import open_store
 
 PAUSE_SECONDS = 0.5
 SAMPLE = 20

@@ -8,7 +8,7 @@ from benchmarks.figures import Bar, Figure
 from benchmarks.objects import CALLERS, hosting
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import scratch
-from infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
 
 FAR_MS = 3_600_000
 PUTS = 300

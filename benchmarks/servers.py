@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 
 from benchmarks.load import MissingTool
-from infrastructure.address import Address
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.server import Server, free_port
 
 HERE = Path(__file__).parent

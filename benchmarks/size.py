@@ -15,11 +15,11 @@ from benchmarks.figures import Bar, Figure
 from benchmarks.load import run_load
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import Ours, ours, resident_mb, scratch
-from infrastructure.alarm_commands import ClaimDueAlarms
-from infrastructure.event_mapper import EventMapper
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.session import SqliteSession
-from infrastructure.unit_of_work import UnitOfWork
+from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.sqlite.database import Database
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork
 from tests.support.server import wait_for
 
 FAR_MS = 3_000_000
@@ -173,7 +173,9 @@ def replay_tools(holds: int) -> Iterator[Figure]:
 
 def _timed_command(*arguments: str) -> tuple[float, float]:
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "api", *arguments], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reservation_expiry", *arguments], stdout=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise WrongAnswer(f"{' '.join(arguments)} exited with {status}")

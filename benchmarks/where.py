@@ -13,14 +13,14 @@ from typing import Any
 
 import click
 
-from api.front import Front
-from api.http import create_app
 from benchmarks.load import CONNECTIONS
 from benchmarks.servers import scratch
-from infrastructure.application import ReservationApplication
-from infrastructure.async_reservations import AsyncReservations
-from infrastructure.sqlite.session import SqliteSession
-from infrastructure.startup import prepare
+from reservation_expiry.api.front import Front
+from reservation_expiry.api.http import create_app
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.async_reservations import AsyncReservations
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
 
 SECONDS = 6.0
 REQUESTS = 5_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from api.cli import main
+from reservation_expiry.api.cli import main
 
 WIDTH = 100
 HERE = Path(__file__).parent

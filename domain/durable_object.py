@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from domain.errors import InvalidObjectName
+from reservation_expiry.domain.errors import InvalidObjectName
 
 OBJECT_PREFIX = "object/"
 MAX_NAME_CHARACTERS = 255

@@ -1,8 +1,8 @@
 """What people call an aggregate: `seat-12` for a reservation, `Counter/foo` for an object."""
 
-from domain.durable_object import OBJECT_PREFIX, parse_object_id
-from domain.errors import InvalidObjectName
-from domain.reservation import ID_PREFIX, aggregate_id
+from reservation_expiry.domain.durable_object import OBJECT_PREFIX, parse_object_id
+from reservation_expiry.domain.errors import InvalidObjectName
+from reservation_expiry.domain.reservation import ID_PREFIX, aggregate_id
 
 
 def id_of(name: str) -> str:

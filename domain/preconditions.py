@@ -7,7 +7,7 @@ be changed by another between a look and the change.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from domain.errors import PreconditionFailed
+from reservation_expiry.domain.errors import PreconditionFailed
 
 
 class Tags(NamedTuple):

@@ -9,8 +9,14 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from domain.errors import InvalidNow, InvalidReservationId, InvalidTtl, NotDue, NotHeld
-from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.errors import (
+    InvalidNow,
+    InvalidReservationId,
+    InvalidTtl,
+    NotDue,
+    NotHeld,
+)
+from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
 
 MIN_TTL_SECONDS = 5
 MAX_TTL_SECONDS = 3600

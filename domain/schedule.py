@@ -9,9 +9,9 @@ counted and not made up for.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from domain.alarm import looks_like_seconds, next_attempt_at_ms
-from domain.durable_object import RunOutcome
-from domain.errors import InvalidSchedule
+from reservation_expiry.domain.alarm import looks_like_seconds, next_attempt_at_ms
+from reservation_expiry.domain.durable_object import RunOutcome
+from reservation_expiry.domain.errors import InvalidSchedule
 
 MIN_REPEAT_MS = 100
 MAX_REPEAT_MS = 366 * 24 * 3600 * 1000

@@ -13,24 +13,25 @@ from eventsourcing.application import Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
 from eventsourcing.utils import Environment, EnvType
 
-from domain.names import id_of
-from domain.reservation import Reservation, aggregate_id
-from infrastructure.address import Address
-from infrastructure.alarm_clock import AlarmClock
-from infrastructure.alarm_commands import RedriveAlarm
-from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.clock import Clock
-from infrastructure.commands import ExpireReservation, HoldReservation, Reproject
-from infrastructure.event_mapper import EventMapper
-from infrastructure.projections import AlarmScope
-from infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
-from infrastructure.recorder import Recorder, StoreFactory
-from infrastructure.sql.queries import Queries
-from infrastructure.sql.rows import QuickReader
-from infrastructure.store import open_store
-from infrastructure.unit_of_work import Work
-from infrastructure.writer import Writer
+from reservation_expiry.domain.names import id_of
+from reservation_expiry.domain.reservation import Reservation, aggregate_id
+from reservation_expiry.infrastructure.alarms.claims import RedriveAlarm
+from reservation_expiry.infrastructure.alarms.clock import AlarmClock
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.clock import Clock
+from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation, Reproject
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
+from reservation_expiry.infrastructure.recorder import Recorder, StoreFactory
+from reservation_expiry.infrastructure.replay.remake import remake_what_is_damaged
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.row_types import AlarmScope
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.sql.rows import QuickReader
+from reservation_expiry.infrastructure.stores.store import open_store
+from reservation_expiry.infrastructure.unit_of_work import Work
+from reservation_expiry.infrastructure.writer import Writer
 
 SWEEP_LIMIT = 500  # strays repaired in one transaction
 
@@ -56,7 +57,9 @@ class ReservationApplication(Application[str]):
         mapper = EventMapper()
         self.writer = Writer(self._store.session, mapper, self.clock)
         self._store_mapper = mapper
-        self.alarm_handler = AlarmHandler(self.writer, alarm_log or AlarmLog())
+        self.alarm_handler = AlarmHandler(
+            self.writer, alarm_log or AlarmLog(), remake_what_is_damaged
+        )
         self.alarm_clock = AlarmClock(
             self._store.engine(), self.alarm_handler, self._next_look, self.clock, self.sweep
         )

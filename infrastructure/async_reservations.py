@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
-from domain.reservation import Reservation, aggregate_id
-from infrastructure.application import ReservationApplication
-from infrastructure.commands import ExpireReservation, HoldReservation
-from infrastructure.errors import Overloaded, StoreBusy
-from infrastructure.loop_writer import LoopWriter
-from infrastructure.sql.queries import Queries
+from reservation_expiry.domain.reservation import Reservation, aggregate_id
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation
+from reservation_expiry.infrastructure.errors import Overloaded, StoreBusy
+from reservation_expiry.infrastructure.loop_writer import LoopWriter
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
 
 READ_THREADS = 24  # as many as there are connections for reading
 READS_WAITING = 1_000  # beyond which readers are told to come back

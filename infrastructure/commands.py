@@ -1,10 +1,10 @@
 """The commands on one reservation, as work for the writer."""
 
-from domain.durable_object import OBJECT_PREFIX
-from domain.errors import NotDue, NotHeld
-from domain.reservation import Reservation, expire, hold
-from infrastructure.errors import UndecodableEvent
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.domain.durable_object import OBJECT_PREFIX
+from reservation_expiry.domain.errors import NotDue, NotHeld
+from reservation_expiry.domain.reservation import Reservation, expire, hold
+from reservation_expiry.infrastructure.errors import UndecodableEvent
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 
 class HoldReservation(Work):

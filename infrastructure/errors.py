@@ -8,7 +8,7 @@ told is its class's `sentence`.
 
 from eventsourcing.persistence import IntegrityError
 
-from domain.errors import ReservationExpiryError
+from reservation_expiry.domain.errors import ReservationExpiryError
 
 
 class StoreError(ReservationExpiryError):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
 
-from domain.durable_object import (
+from reservation_expiry.domain.durable_object import (
     AlarmDeleted,
     AlarmHandled,
     AlarmSet,
@@ -23,8 +23,8 @@ from domain.durable_object import (
     RunOutcome,
     StorageWritten,
 )
-from domain.events import AlarmScheduled, Expired, Held
-from infrastructure.errors import UndecodableEvent, UnknownTopic
+from reservation_expiry.domain.events import AlarmScheduled, Expired, Held
+from reservation_expiry.infrastructure.errors import UndecodableEvent, UnknownTopic
 
 VERSION_KEY = "v"
 

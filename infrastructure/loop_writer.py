@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from infrastructure.unit_of_work import Work
-from infrastructure.writer import OnDone, Writer
+from reservation_expiry.infrastructure.unit_of_work import Work
+from reservation_expiry.infrastructure.writer import OnDone, Writer
 
 logger = logging.getLogger(__name__)
 

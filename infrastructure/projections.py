@@ -1,35 +1,9 @@
-"""The rows that follow from the log: alarms, read-model rows, objects, snapshots."""
+"""The rows that follow from the log: what is projected from a state."""
 
-from dataclasses import dataclass
-
-from domain.reservation import Reservation
-from infrastructure import alarm_state
-from infrastructure.alarm_state import AlarmState
-
-AlarmRow = tuple[str, float | None, bytes]
-"""(id, next_run_time in Unix seconds or None when parked, job_state)"""
-
-ReservationRow = tuple[str, int, str, int, int, int | None, int, int | None]
-"""(name, version, status, created, expires and expired at in ms, count, alarm at in ms)"""
-
-
-ObjectRow = tuple[str, int, int | None]
-"""(id, version, what its alarm is set to in ms)"""
-
-OwnerRow = tuple[str, int, str]
-"""(token, until when its objects are its own in ms, which process it is)"""
-
-SnapshotRow = tuple[str, int, bytes]
-"""(id, version, the storage after it as JSON)"""
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmScope:
-    """Which alarms a process can run: those whose ids begin with one of `prefixes`, and
-    whose object is not in the hands of an owner other than `owner`."""
-
-    prefixes: tuple[str, ...]
-    owner: str | None = None
+from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow, ReservationRow
 
 
 def alarm_row(alarm_id: str, scheduled_time_ms: int) -> AlarmRow:

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from domain.errors import ReservationExpiryError
-from infrastructure.alarm_clock import AlarmClock
-from infrastructure.alarm_commands import Claim
-from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.output import lines_dropped
-from infrastructure.sql.queries import Queries
-from infrastructure.writer import Writer
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.alarms.clock import AlarmClock
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.machine.output import lines_dropped
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.writer import Writer
 
 PASS_LIMIT_SECONDS = 5.0  # a pass that takes longer means that alarms are not looked after
 ALARM_LIMIT_SECONDS = 10.0  # for which due alarms may not be settled, or not be claimed

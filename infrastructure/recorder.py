@@ -21,11 +21,11 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment
 
-from infrastructure.errors import VersionConflict
-from infrastructure.event_mapper import EventMapper
-from infrastructure.sql.queries import Queries, RecordedEvent
-from infrastructure.unit_of_work import UnitOfWork, Work
-from infrastructure.writer import Writer
+from reservation_expiry.infrastructure.errors import VersionConflict
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.infrastructure.writer import Writer
 
 FOLLOW_INTERVAL_SECONDS = 0.2
 FOLLOW_CHUNK = 500

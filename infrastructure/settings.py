@@ -7,7 +7,7 @@ The command line fills this in from options and from RESERVATION_* variables
 from dataclasses import dataclass
 from pathlib import Path
 
-from infrastructure.address import Address
+from reservation_expiry.infrastructure.stores.address import Address
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787

@@ -9,19 +9,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from domain.durable_object import (
+from reservation_expiry.domain.durable_object import (
     OBJECT_PREFIX,
     AlarmEvent,
     ObjectEvent,
     StoredObject,
     alarm_after,
 )
-from domain.events import AlarmScheduled, ReservationEvent
-from domain.reservation import ID_PREFIX, Reservation, project, starts_anew
-from infrastructure.checksum import chain
-from infrastructure.event_mapper import EventMapper
-from infrastructure.projections import ObjectRow, alarm_row, reservation_row
-from infrastructure.sql.session import Session, TailRow
+from reservation_expiry.domain.events import AlarmScheduled, ReservationEvent
+from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, project, starts_anew
+from reservation_expiry.infrastructure.checksum import chain
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.projections import alarm_row, reservation_row
+from reservation_expiry.infrastructure.stores.row_types import ObjectRow
+from reservation_expiry.infrastructure.stores.sql.session import Session, TailRow
 
 
 class Work:

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from domain.errors import ReservationExpiryError
-from infrastructure.clock import Clock
-from infrastructure.errors import (
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure.clock import Clock
+from reservation_expiry.infrastructure.errors import (
     ForkedProcess,
     OutcomeUnknown,
     Overloaded,
@@ -29,8 +29,8 @@ from infrastructure.errors import (
     StoreStopped,
     is_of_one,
 )
-from infrastructure.event_mapper import EventMapper
-from infrastructure.unit_of_work import Session, UnitOfWork, Work
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.unit_of_work import Session, UnitOfWork, Work
 
 CALLERS_LIMIT = 1_000  # commands waiting, beyond which callers are told to come back
 QUEUE_LIMIT = 2_000  # beyond which even the service's own are: claims, settlements, leases

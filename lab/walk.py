@@ -113,7 +113,7 @@ class Lab:
 
     def verify_the_log(self) -> None:
         """Verify the log and everything projected from it"""
-        command = [sys.executable, "-m", "api", "log", "verify", "--database"]
+        command = [sys.executable, "-m", "reservation_expiry", "log", "verify", "--database"]
         done = subprocess.run(
             [*command, str(self.server.database)], capture_output=True, text=True, check=False
         )

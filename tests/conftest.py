@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.clock import ManualClock
 from tests.support.postgres import NoPostgres, PostgresServer, find_binaries
 from tests.support.server import Server

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from infrastructure.redaction import redacted
+from reservation_expiry.infrastructure.machine.redaction import redacted
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 done; 1 differences were found; 2 wrong usage; 3 the database or file "
@@ -26,19 +26,19 @@ EXIT_CODES_HELP = (
 EXIT_REFUSED = 3
 EXIT_INTERRUPTED = 130
 COMMANDS = {
-    "alarms": "api.cli.alarms:alarms",
-    "backup": "api.cli.backup:backup",
-    "copy": "api.cli.backup:copy",
-    "events": "api.cli.reservations:events",
-    "history": "api.cli.reservations:history",
-    "hold": "api.cli.reservations:hold",
-    "list": "api.cli.reservations:list_reservations",
-    "log": "api.cli.log:log",
-    "restore": "api.cli.backup:restore",
-    "schedule": "api.cli.schedules:schedule",
-    "serve": "api.cli.serve:serve",
-    "show": "api.cli.reservations:show",
-    "worker": "api.cli.serve:worker",
+    "alarms": "reservation_expiry.api.cli.alarms:alarms",
+    "backup": "reservation_expiry.api.cli.backup:backup",
+    "copy": "reservation_expiry.api.cli.backup:copy",
+    "events": "reservation_expiry.api.cli.reservations:events",
+    "history": "reservation_expiry.api.cli.reservations:history",
+    "hold": "reservation_expiry.api.cli.reservations:hold",
+    "list": "reservation_expiry.api.cli.reservations:list_reservations",
+    "log": "reservation_expiry.api.cli.log:log",
+    "restore": "reservation_expiry.api.cli.backup:restore",
+    "schedule": "reservation_expiry.api.cli.schedules:schedule",
+    "serve": "reservation_expiry.api.cli.serve:serve",
+    "show": "reservation_expiry.api.cli.reservations:show",
+    "worker": "reservation_expiry.api.cli.serve:worker",
 }
 
 

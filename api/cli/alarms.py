@@ -4,7 +4,7 @@ import math
 
 import click
 
-from api.cli.common import (
+from reservation_expiry.api.cli.common import (
     COUNT,
     EXIT_NOT_FOUND,
     Command,
@@ -16,13 +16,13 @@ from api.cli.common import (
     print_json,
     shown_name,
 )
-from api.cli.output import print_table
-from domain.names import name_of, named
-from infrastructure import alarm_state
-from infrastructure.address import Address
-from infrastructure.instants import ms_of_seconds
-from infrastructure.sql.queries import Queries
-from infrastructure.startup import opened
+from reservation_expiry.api.cli.output import print_table
+from reservation_expiry.domain.names import name_of, named
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.instants import ms_of_seconds
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.opening import opened
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 REDRIVE_PAGE = 500

@@ -4,10 +4,16 @@ from pathlib import Path
 
 import click
 
-from api.cli.common import Command, Database, DatabaseFile, database_option, force_option
-from api.cli.output import progress
-from infrastructure import backup as backups
-from infrastructure.address import Address
+from reservation_expiry.api.cli.common import (
+    Command,
+    Database,
+    DatabaseFile,
+    database_option,
+    force_option,
+)
+from reservation_expiry.api.cli.output import progress
+from reservation_expiry.infrastructure.replay import backup as backups
+from reservation_expiry.infrastructure.stores.address import Address
 
 
 @click.command(cls=Command)

@@ -11,22 +11,22 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from api.cli import EXIT_REFUSED
-from domain.alarm import looks_like_seconds
-from domain.errors import DomainError, ReservationExpiryError
-from infrastructure.address import (
+from reservation_expiry.api.cli import EXIT_REFUSED
+from reservation_expiry.domain.alarm import looks_like_seconds
+from reservation_expiry.domain.errors import DomainError, ReservationExpiryError
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import InvalidAddress
+from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_datetime
+from reservation_expiry.infrastructure.settings import DEFAULT_DATABASE
+from reservation_expiry.infrastructure.stores.address import (
     Address,
     PostgresAddress,
     address_of,
     file_named,
     refuse_no_file,
 )
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import InvalidAddress
-from infrastructure.instants import datetime_of_ms, ms_of_datetime
-from infrastructure.settings import DEFAULT_DATABASE
-from infrastructure.sql.queries import Queries
-from infrastructure.startup import opened
+from reservation_expiry.infrastructure.stores.opening import opened
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
 
 EXIT_DIFFERENT = 1
 EXIT_USAGE = 2  # click's own

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, suppress
 
 import click
 
-from api.cli.common import (
+from reservation_expiry.api.cli.common import (
     EXIT_DIFFERENT,
     Command,
     File,
@@ -19,20 +19,20 @@ from api.cli.common import (
     print_json,
     queries,
 )
-from api.cli.output import print_table, progress
-from api.contract import render
-from domain.names import name_of
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.backup import import_log
-from infrastructure.comparison import Difference
-from infrastructure.diff import diff as diff_log
-from infrastructure.event_mapper import EventMapper
-from infrastructure.parallel_verify import events_in, verify_with_all_cores
-from infrastructure.rebuild import rebuild as rebuild_projections
-from infrastructure.sql.queries import Queries
-from infrastructure.startup import opened
-from infrastructure.transfer import export_log
+from reservation_expiry.api.cli.output import print_table, progress
+from reservation_expiry.api.contract import render
+from reservation_expiry.domain.names import name_of
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.replay.backup import import_log
+from reservation_expiry.infrastructure.replay.comparison import Difference
+from reservation_expiry.infrastructure.replay.diff import diff as diff_log
+from reservation_expiry.infrastructure.replay.parallel import events_in, verify_with_all_cores
+from reservation_expiry.infrastructure.replay.rebuild import rebuild as rebuild_projections
+from reservation_expiry.infrastructure.replay.transfer import export_log
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.opening import opened
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
 
 
 @click.group()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import click
 import msgspec
 
-from api.cli.common import (
+from reservation_expiry.api.cli.common import (
     COUNT,
     EXIT_NOT_FOUND,
     Command,
@@ -20,14 +20,14 @@ from api.cli.common import (
     queries,
     shown_name,
 )
-from api.cli.output import print_table
-from api.contract import render
-from api.questions import render_event
-from domain.names import id_of, named
-from domain.reservation import Reservation, aggregate_id, apply
-from infrastructure.address import Address
-from infrastructure.event_mapper import EventMapper
-from infrastructure.sql.queries import Queries, RecordedEvent
+from reservation_expiry.api.cli.output import print_table
+from reservation_expiry.api.contract import render
+from reservation_expiry.api.read_routes import render_event
+from reservation_expiry.domain.names import id_of, named
+from reservation_expiry.domain.reservation import Reservation, aggregate_id, apply
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
 
 PAGE = 1_000
 FOLLOW_SECONDS = 0.25

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from api.cli.common import (
+from reservation_expiry.api.cli.common import (
     EXIT_NOT_FOUND,
     Command,
     Instant,
@@ -17,10 +17,10 @@ from api.cli.common import (
     json_option,
     print_json,
 )
-from api.cli.output import print_table
-from api.schedules import Schedules
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
+from reservation_expiry.api.cli.output import print_table
+from reservation_expiry.api.schedules import Schedules
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.stores.address import Address
 
 HEADINGS = ("EVENT", "NEXT RUN", "AGAIN", "RUNS", "MISSED", "GIVEN UP", "TRIES", "STATE", "PAYLOAD")
 

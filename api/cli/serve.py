@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.common import Command, Database, DatabaseOption, SourceFile, instant
-from infrastructure.address import Address
-from infrastructure.settings import (
+from reservation_expiry.api.cli.common import Command, Database, DatabaseOption, SourceFile, instant
+from reservation_expiry.infrastructure.settings import (
     DEFAULT_DATABASE,
     DEFAULT_HOST,
     DEFAULT_PORT,
     SHUTDOWN_GRACE_SECONDS,
     Settings,
 )
+from reservation_expiry.infrastructure.stores.address import Address
 
 if TYPE_CHECKING:  # what serves is loaded by the commands that serve
     from socket import socket
 
-    from api.processes import RunProcess
-    from infrastructure.startup import Prepared
+    from reservation_expiry.api.processes import RunProcess
+    from reservation_expiry.infrastructure.startup import Prepared
 
 MAX_WORKERS = 64
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -85,9 +85,9 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def serve(check: bool, **options: Any) -> None:
     """Serve over HTTP until Ctrl-C or SIGTERM; then drain and exit 0."""
     settings = _settings(options)
-    from api.processes import listen
-    from api.server import open_service
-    from api.server import serve as serve_process
+    from reservation_expiry.api.processes import listen
+    from reservation_expiry.api.server import open_service
+    from reservation_expiry.api.server import serve as serve_process
 
     sockets = listen(settings.host, settings.port, settings.workers)
     if check:
@@ -108,9 +108,9 @@ def serve(check: bool, **options: Any) -> None:
 def worker(file: Path, config: Path | None, **options: Any) -> None:
     """Serve FILE, Python written with `from workers import DurableObject` (docs/alarms.md)."""
     settings = _settings(options)
-    from api.processes import listen
-    from api.server import serve as serve_process
-    from api.worker import open_worker, read_worker
+    from reservation_expiry.api.processes import listen
+    from reservation_expiry.api.server import serve as serve_process
+    from reservation_expiry.api.worker import open_worker, read_worker
 
     def load() -> "RunProcess":
         return partial(serve_process, settings, open_worker(read_worker(file, config)))
@@ -123,15 +123,15 @@ def _serve(
     settings: Settings, load: "Callable[[], RunProcess]", sockets: "list[list[socket]]"
 ) -> None:
     """Prepares the database, starts the processes, says so, and stays until they end."""
-    from api.processes import Parent
-    from infrastructure.startup import prepare
+    from reservation_expiry.api.processes import Parent
+    from reservation_expiry.infrastructure.startup import prepare
 
     prepared = prepare(settings.database)
     sys.exit(Parent(load, sockets).serve(partial(_announce, settings, prepared)))
 
 
 def _settings(options: dict[str, Any]) -> Settings:
-    from api.server import configure_logging
+    from reservation_expiry.api.server import configure_logging
 
     settings = Settings(**options)
     settings = replace(settings, log_level=settings.log_level.lower())
@@ -156,7 +156,7 @@ def _where(address: Address) -> Address:
 
 
 def _check(settings: Settings) -> None:
-    from infrastructure.startup import check
+    from reservation_expiry.infrastructure.startup import check
 
     found = check(settings.database)
     click.echo(f"{settings.host}:{settings.port} is free")

@@ -9,6 +9,6 @@
   knows how many.
 - `event_schedule.py` is a class that is there for everybody: many events on one alarm. A
   pass over them is in `schedule_pass.py`, how they are kept in `schedule_records.py`.
-- `object_commands.py` is what they ask of the writer; `object_projections.py` what
+- `object_commands.py` is what they ask of the writer; `snapshot_cadence.py` what
   follows from their events; `object_comparison.py` checks it.
 """

@@ -1,6 +1,6 @@
 """What is under way of objects' alarms in this process, for the clock that claims more.
 
-Suspects (`infrastructure/alarm_company.py`) get the process's objects to themselves: what
+Suspects (`infrastructure/alarms/company.py`) get the process's objects to themselves: what
 runs has a little time to end first, and for a while no others are begun beside them. Safe
 from any thread: the clock asks, the event loop tells.
 """
@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from infrastructure.alarm_commands import Claim, Claimed
-from infrastructure.alarm_company import Crowd, together_at
+from reservation_expiry.infrastructure.alarms.claims import Claim, Claimed
+from reservation_expiry.infrastructure.alarms.company import Crowd, together_at
 
 QUIET_SECONDS = 2.0  # how long suspects wait for what runs to end
 ALONE_SECONDS = 10.0  # how long they have the process to themselves, if they take so long

@@ -4,7 +4,7 @@ import math
 from datetime import datetime
 from typing import Any
 
-from infrastructure.instants import ms_of_datetime
+from reservation_expiry.infrastructure.instants import ms_of_datetime
 
 MAX_ALARM_MS = 9_223_372_036_854  # the last whole ms of a 64-bit count of ns, in 2262
 

@@ -15,20 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from domain.durable_object import OBJECT_PREFIX, parse_object_id
-from infrastructure.alarm_commands import Attempt, Claim, Claimed, FailAlarm, ReleaseAlarms
-from infrastructure.alarm_company import Crowd
-from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.errors import ROW_ERRORS, StoreError, StoreStopped
-from infrastructure.objects.alarm_crowd import AlarmCrowd
-from infrastructure.objects.durable_object import AlarmInfo
-from infrastructure.objects.live_object import LiveObject
-from infrastructure.objects.object_commands import SlowDownAlarm
-from infrastructure.objects.running_code import guarded
-from infrastructure.objects.tasks import HandlerTimeout
+from reservation_expiry.domain.durable_object import OBJECT_PREFIX, parse_object_id
+from reservation_expiry.infrastructure.alarms.claims import (
+    Attempt,
+    Claim,
+    Claimed,
+    FailAlarm,
+    ReleaseAlarms,
+)
+from reservation_expiry.infrastructure.alarms.company import Crowd
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.errors import ROW_ERRORS, StoreError, StoreStopped
+from reservation_expiry.infrastructure.objects.alarm_crowd import AlarmCrowd
+from reservation_expiry.infrastructure.objects.durable_object import AlarmInfo
+from reservation_expiry.infrastructure.objects.live_object import LiveObject
+from reservation_expiry.infrastructure.objects.object_commands import SlowDownAlarm
+from reservation_expiry.infrastructure.objects.running_code import guarded
+from reservation_expiry.infrastructure.objects.tasks import HandlerTimeout
 
 if TYPE_CHECKING:
-    from infrastructure.objects.host import ObjectHost
+    from reservation_expiry.infrastructure.objects.host import ObjectHost
 
 HANDLER_LIMIT_SECONDS = 15 * 60.0
 MAX_RUNNING = 1_000  # alarms under way, beyond which no more are claimed

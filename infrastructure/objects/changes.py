@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from domain.durable_object import (
+from reservation_expiry.domain.durable_object import (
     AlarmDeleted,
     AlarmHandled,
     AlarmSet,

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 from cronsim.cronsim import SYMBOLIC_DAYS, SYMBOLIC_MONTHS
 
-from domain.errors import InvalidSchedule
-from domain.schedule import MAX_RUN_AT_MS
-from infrastructure.instants import datetime_of_ms, ms_of_datetime
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.domain.schedule import MAX_RUN_AT_MS
+from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_datetime
 
 MAX_CHARACTERS = 255
 COUNTED_MISSES = 1_000  # passed times that are counted one by one, at most

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from domain.durable_object import ObjectId
+from reservation_expiry.domain.durable_object import ObjectId
 
 if TYPE_CHECKING:
-    from infrastructure.objects.changes import Fact
-    from infrastructure.objects.live_object import LiveObject
-    from infrastructure.objects.storage import Storage
+    from reservation_expiry.infrastructure.objects.changes import Fact
+    from reservation_expiry.infrastructure.objects.live_object import LiveObject
+    from reservation_expiry.infrastructure.objects.storage import Storage
 
 
 class DurableObject:

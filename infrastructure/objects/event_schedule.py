@@ -9,15 +9,15 @@ import inspect
 from functools import partial
 from typing import Any
 
-from domain.durable_object import EventCancelled
-from domain.errors import InvalidSchedule
-from domain.preconditions import NONE, Preconditions
-from domain.schedule import Progress, check_event, redriven
-from infrastructure.objects import values
-from infrastructure.objects.cron import next_by_cron
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.schedule_pass import SchedulePass, next_time_of
-from infrastructure.objects.schedule_records import (
+from reservation_expiry.domain.durable_object import EventCancelled
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.domain.preconditions import NONE, Preconditions
+from reservation_expiry.domain.schedule import Progress, check_event, redriven
+from reservation_expiry.infrastructure.objects import values
+from reservation_expiry.infrastructure.objects.cron import next_by_cron
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.schedule_pass import SchedulePass, next_time_of
+from reservation_expiry.infrastructure.objects.schedule_records import (
     Event,
     Found,
     ScheduleRecords,

@@ -16,22 +16,30 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from domain.durable_object import ObjectId, StoredObject
-from domain.errors import ReservationExpiryError
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import ObjectElsewhere, Overloaded, StoreStopped
-from infrastructure.objects.alarms import HANDLER_LIMIT_SECONDS, ObjectAlarmRunner
-from infrastructure.objects.live_object import LiveObject
-from infrastructure.objects.object_commands import Acquired, AcquireObject, ReleaseObjects
-from infrastructure.objects.object_projections import (
-    ROW_BYTES,
-    SnapshotCadence,
-    decode_snapshot,
+from reservation_expiry.domain.durable_object import ObjectId, StoredObject
+from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import ObjectElsewhere, Overloaded, StoreStopped
+from reservation_expiry.infrastructure.object_snapshots import decode_snapshot
+from reservation_expiry.infrastructure.objects.alarms import (
+    HANDLER_LIMIT_SECONDS,
+    ObjectAlarmRunner,
 )
-from infrastructure.objects.ownership import Ownership
-from infrastructure.objects.running_code import guarded, unwatch_tasks, watch_tasks
-from infrastructure.objects.stub import Namespace
-from infrastructure.unit_of_work import Work
+from reservation_expiry.infrastructure.objects.live_object import LiveObject
+from reservation_expiry.infrastructure.objects.object_commands import (
+    Acquired,
+    AcquireObject,
+    ReleaseObjects,
+)
+from reservation_expiry.infrastructure.objects.ownership import Ownership
+from reservation_expiry.infrastructure.objects.running_code import (
+    guarded,
+    unwatch_tasks,
+    watch_tasks,
+)
+from reservation_expiry.infrastructure.objects.snapshot_cadence import ROW_BYTES, SnapshotCadence
+from reservation_expiry.infrastructure.objects.stub import Namespace
+from reservation_expiry.infrastructure.unit_of_work import Work
 
 MAX_CALLS = 1_000  # under way at once
 MAX_OBJECTS = 10_000  # in memory

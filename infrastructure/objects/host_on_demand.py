@@ -10,11 +10,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from domain.durable_object import OBJECT_PREFIX, ObjectId
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreError, StoreStopped
-from infrastructure.objects.entrypoint import Bindings
-from infrastructure.objects.host import ObjectHost
+from reservation_expiry.domain.durable_object import OBJECT_PREFIX, ObjectId
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreError, StoreStopped
+from reservation_expiry.infrastructure.objects.entrypoint import Bindings
+from reservation_expiry.infrastructure.objects.host import ObjectHost
 
 WATCH_SECONDS = 1.0
 

@@ -14,18 +14,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from domain.durable_object import ObjectEvent, ObjectId, StoredObject
-from infrastructure.alarm_commands import Claim
-from infrastructure.errors import ObjectDropped
-from infrastructure.objects.changes import Changes, Fact
-from infrastructure.objects.durable_object import Context, DurableObject
-from infrastructure.objects.object_commands import WriteObject
-from infrastructure.objects.object_projections import SnapshotCadence, encode_snapshot
-from infrastructure.objects.running_code import guarded
-from infrastructure.objects.storage import Storage
-from infrastructure.objects.tasks import BlockFailed, HandlerTimeout, ObjectTasks
-from infrastructure.objects.transaction import Turns
-from infrastructure.unit_of_work import Work
+from reservation_expiry.domain.durable_object import ObjectEvent, ObjectId, StoredObject
+from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.errors import ObjectDropped
+from reservation_expiry.infrastructure.object_snapshots import encode_snapshot
+from reservation_expiry.infrastructure.objects.changes import Changes, Fact
+from reservation_expiry.infrastructure.objects.durable_object import Context, DurableObject
+from reservation_expiry.infrastructure.objects.object_commands import WriteObject
+from reservation_expiry.infrastructure.objects.running_code import guarded
+from reservation_expiry.infrastructure.objects.snapshot_cadence import SnapshotCadence
+from reservation_expiry.infrastructure.objects.storage import Storage
+from reservation_expiry.infrastructure.objects.tasks import BlockFailed, HandlerTimeout, ObjectTasks
+from reservation_expiry.infrastructure.objects.transaction import Turns
+from reservation_expiry.infrastructure.unit_of_work import Work
 
 logger = logging.getLogger(__name__)
 

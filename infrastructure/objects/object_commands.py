@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from domain.alarm import not_before_ms, retry_delay_ms
-from domain.durable_object import ObjectEvent
-from infrastructure import alarm_state
-from infrastructure.alarm_commands import Attempt, Claim
-from infrastructure.alarm_state import AlarmState
-from infrastructure.errors import ObjectElsewhere, VersionConflict
-from infrastructure.processes import is_gone, this_process
-from infrastructure.projections import AlarmRow, SnapshotRow
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.domain.alarm import not_before_ms, retry_delay_ms
+from reservation_expiry.domain.durable_object import ObjectEvent
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
+from reservation_expiry.infrastructure.errors import ObjectElsewhere, VersionConflict
+from reservation_expiry.infrastructure.machine.processes import is_gone, this_process
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow, SnapshotRow
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 
 @dataclass(frozen=True, slots=True)

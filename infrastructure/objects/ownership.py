@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from infrastructure.alarm_commands import Claim
-from infrastructure.application import ReservationApplication
-from infrastructure.clock import elapsed_seconds
-from infrastructure.errors import ObjectElsewhere, StoreError
-from infrastructure.objects.object_commands import LeaveObjects, RenewOwner
+from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.clock import elapsed_seconds
+from reservation_expiry.infrastructure.errors import ObjectElsewhere, StoreError
+from reservation_expiry.infrastructure.objects.object_commands import LeaveObjects, RenewOwner
 
 if TYPE_CHECKING:
-    from infrastructure.objects.host import ObjectHost
-    from infrastructure.objects.live_object import LiveObject
+    from reservation_expiry.infrastructure.objects.host import ObjectHost
+    from reservation_expiry.infrastructure.objects.live_object import LiveObject
 
 LEASE_MS = 5_000
 MARGIN_MS = 500  # by which we believe the lease to be shorter than it is

@@ -18,16 +18,22 @@ from functools import partial
 from random import random
 from typing import TYPE_CHECKING, Any
 
-from domain.alarm import company_after
-from domain.durable_object import RunEnded, RunOutcome
-from domain.errors import InvalidSchedule
-from domain.schedule import NextTime, Progress, ended_well, failed, next_run
-from infrastructure.objects.cron import next_run_by_cron
-from infrastructure.objects.running_code import called
-from infrastructure.objects.schedule_records import MAX_DUE, Event, Mark, ScheduleRecords, shown
+from reservation_expiry.domain.alarm import company_after
+from reservation_expiry.domain.durable_object import RunEnded, RunOutcome
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.domain.schedule import NextTime, Progress, ended_well, failed, next_run
+from reservation_expiry.infrastructure.objects.cron import next_run_by_cron
+from reservation_expiry.infrastructure.objects.running_code import called
+from reservation_expiry.infrastructure.objects.schedule_records import (
+    MAX_DUE,
+    Event,
+    Mark,
+    ScheduleRecords,
+    shown,
+)
 
 if TYPE_CHECKING:
-    from infrastructure.objects.durable_object import Context
+    from reservation_expiry.infrastructure.objects.durable_object import Context
 
 MAX_RUNNING = MAX_DUE  # events of one schedule under way at once
 # A pass that is older begins nothing more once the runs it had by then have ended. With the

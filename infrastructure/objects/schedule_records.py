@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from domain.schedule import MAX_ID_CHARACTERS, Progress
+from reservation_expiry.domain.schedule import MAX_ID_CHARACTERS, Progress
 
 if TYPE_CHECKING:
-    from infrastructure.objects.storage import Storage
+    from reservation_expiry.infrastructure.objects.storage import Storage
 
 MAX_PAGE = 1_000
 MAX_DUE = 100  # looked at at once

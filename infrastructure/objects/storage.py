@@ -11,14 +11,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from domain.alarm import looks_like_seconds
-from domain.prefixes import prefix_range
-from infrastructure.objects import values
-from infrastructure.objects.alarm_time import alarm_time_ms
-from infrastructure.objects.transaction import Data, Running, current
+from reservation_expiry.domain.alarm import looks_like_seconds
+from reservation_expiry.domain.prefixes import prefix_range
+from reservation_expiry.infrastructure.objects import values
+from reservation_expiry.infrastructure.objects.alarm_time import alarm_time_ms
+from reservation_expiry.infrastructure.objects.transaction import Data, Running, current
 
 if TYPE_CHECKING:
-    from infrastructure.objects.live_object import LiveObject
+    from reservation_expiry.infrastructure.objects.live_object import LiveObject
 
 MAX_BATCH_KEYS = 128  # of one get, put or delete of several
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from domain.durable_object import ObjectId, object_id
-from infrastructure.objects import values
-from infrastructure.objects.messages import Request, Response
-from infrastructure.objects.running_code import call_task
+from reservation_expiry.domain.durable_object import ObjectId, object_id
+from reservation_expiry.infrastructure.objects import values
+from reservation_expiry.infrastructure.objects.messages import Request, Response
+from reservation_expiry.infrastructure.objects.running_code import call_task
 
 if TYPE_CHECKING:
-    from infrastructure.objects.host import ObjectHost
+    from reservation_expiry.infrastructure.objects.host import ObjectHost
 
 
 class Namespace:

@@ -12,12 +12,16 @@ from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
-from infrastructure.errors import StoreStopped
-from infrastructure.objects.running_code import called, new_task, ours, run_as
-from infrastructure.objects.transaction import Waiting, outside_transactions, waits_for_us
+from reservation_expiry.infrastructure.errors import StoreStopped
+from reservation_expiry.infrastructure.objects.running_code import called, new_task, ours, run_as
+from reservation_expiry.infrastructure.objects.transaction import (
+    Waiting,
+    outside_transactions,
+    waits_for_us,
+)
 
 if TYPE_CHECKING:
-    from infrastructure.objects.live_object import LiveObject
+    from reservation_expiry.infrastructure.objects.live_object import LiveObject
 
 BLOCK = "blockConcurrencyWhile"
 BLOCK_SECONDS = 30.0  # how long blockConcurrencyWhile may take; the original's limit, too

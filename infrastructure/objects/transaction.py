@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
-from infrastructure.objects.changes import UNTOUCHED, Changes
+from reservation_expiry.infrastructure.objects.changes import UNTOUCHED, Changes
 
 if TYPE_CHECKING:
-    from infrastructure.objects.live_object import LiveObject
+    from reservation_expiry.infrastructure.objects.live_object import LiveObject
 
 TRANSACTION = "transaction"
 TRANSACTION_SECONDS = 30.0  # how long one may keep the others waiting

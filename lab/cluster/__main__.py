@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 
-from infrastructure.alarm_handler import LEASE_MS
 from lab.cluster.load import Holding
 from lab.cluster.site import Site
+from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS
 from tests.support.database import sql
 from tests.support.server import COMMAND, url_of, wait_for
 

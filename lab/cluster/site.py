@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from infrastructure.address import PostgresAddress
 from lab.cluster.haproxy import HAProxy
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
 from tests.support.database import sql
 from tests.support.postgres import PostgresServer
 from tests.support.server import Server, wait_for

@@ -12,8 +12,8 @@ from contextlib import suppress
 import pytest
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from api.bodies import READ_BYTES, read_body
-from infrastructure.settings import BODY_LIMIT_BYTES
+from reservation_expiry.api.bodies import READ_BYTES, read_body
+from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 from tests.contract.replayer import Answer, address_of, chunked, exchange
 from tests.support.server import Server
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from api.cli import main
-from api.cli.common import (
+from docs.make_cli_reference import reference
+from reservation_expiry.api.cli import main
+from reservation_expiry.api.cli.common import (
     EXIT_DIFFERENT,
     EXIT_NOT_FOUND,
     EXIT_REFUSED,
     EXIT_USAGE,
 )
-from docs.make_cli_reference import reference
-from infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.application import ReservationApplication
 from tests.infrastructure.test_log_tools import tamper
 from tests.support.clock import ManualClock
 

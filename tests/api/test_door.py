@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from api import limits
-from api.processes import listen
-from infrastructure.settings import BODY_LIMIT_BYTES
+from reservation_expiry.api import limits
+from reservation_expiry.api.processes import listen
+from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 from tests.crash.staging import run_serve
 from tests.support.clients import HOLD, connections, exchange, read_all, request_head
 from tests.support.server import Server, free_port, wait_for
@@ -29,11 +29,11 @@ MANY = 300
 SOON_SECONDS = 2.0  # for an answer that nobody holds up
 PATIENCE = """
 import sys
-from api import limits, connections
+from reservation_expiry.api import limits, connections
 limits.HEAD_SECONDS = limits.BODY_SECONDS = limits.IDLE_SECONDS = limits.STALL_SECONDS = 1.0
 limits.LINGER_SECONDS = 0.5
 connections.SWEEP_SECONDS = 0.1
-from api.cli import main
+from reservation_expiry.api.cli import main
 main(prog_name="reservation-expiry")
 """
 

@@ -14,11 +14,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from api.cli import main
-from api.http import create_app
-from infrastructure.application import ReservationApplication
-from infrastructure.checksum import GENESIS, chain
-from infrastructure.postgres.store import PostgresStore
+from reservation_expiry.api import server as server_module
+from reservation_expiry.api.cli import main
+from reservation_expiry.api.http import create_app
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.checksum import GENESIS, chain
+from reservation_expiry.infrastructure.stores.postgres.store import PostgresStore
 from tests.support.loops import schedules_of
 from tests.support.server import free_port
 
@@ -156,7 +157,7 @@ def run(
     application.hold("seat-1", 60)
     application.stop()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("api.server.serve", lambda *_: None)
+    monkeypatch.setattr(server_module, "serve", lambda *_: None)
     # A server's database that is not there is waited for, for ever.
     monkeypatch.setattr(PostgresStore, "wait_until_there", lambda store: store.connect())
     environment = {"RESERVATION_DATABASE": str(database_path)}

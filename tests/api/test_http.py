@@ -20,16 +20,14 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-import api
-import domain
-import infrastructure
-from api.http import create_app
-from api.problems import STATUS_OF
-from api.questions import DEFAULT_LIMIT, MAX_LIMIT
-from domain.errors import InvalidNow, NotDue, ReservationExpiryError
-from domain.reservation import Reservation
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import (
+from reservation_expiry import api, domain, infrastructure
+from reservation_expiry.api.http import create_app
+from reservation_expiry.api.problems import STATUS_OF
+from reservation_expiry.api.read_routes import DEFAULT_LIMIT, MAX_LIMIT
+from reservation_expiry.domain.errors import InvalidNow, NotDue, ReservationExpiryError
+from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import (
     DamagedLog,
     Overloaded,
     StoreBusy,
@@ -39,7 +37,7 @@ from infrastructure.errors import (
     UndecodableEvent,
     VersionConflict,
 )
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.startup import prepare
 from tests.support.server import wait_for
 
 BAD_ID = {"error": "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens."}
@@ -548,14 +546,13 @@ def test_every_error_has_a_code_of_its_own():
 
 def errors_of_the_product() -> set[type[ReservationExpiryError]]:
     """All subclasses of the root that any of our modules defines."""
-    rooms = (api, domain, infrastructure)
-    for room in rooms:
+    for room in (api, domain, infrastructure):
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             if not module.name.endswith(".__main__"):  # which would run
                 importlib.import_module(module.name)
-    names = {room.__name__ for room in rooms}
+    rooms = {api.__name__, domain.__name__, infrastructure.__name__}
     found = subclasses_of(ReservationExpiryError)
-    return {error for error in found if error.__module__.partition(".")[0] in names}
+    return {error for error in found if error.__module__.startswith(tuple(rooms))}
 
 
 def subclasses_of(error: type[ReservationExpiryError]) -> set[type[ReservationExpiryError]]:

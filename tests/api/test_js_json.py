@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api import js_json
+from reservation_expiry.api import js_json
 
 BOM = b"\xef\xbb\xbf"
 REFUSED = "refused"

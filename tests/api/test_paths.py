@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http import create_app
-from api.paths import NormalisedPaths, normalise
+from reservation_expiry.api.http import create_app
+from reservation_expiry.api.paths import NormalisedPaths, normalise
 
 SERVICE = {"service": "reservation-expiry"}
 BAD_ID = {"error": "Use a lowercase reservation ID containing 3-40 letters, digits, or hyphens."}

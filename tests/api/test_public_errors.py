@@ -8,15 +8,22 @@ from pathlib import Path
 import pytest
 from flask.testing import FlaskClient
 
-import infrastructure.errors
-from api import problems
-from api.http import create_app
-from api.worker import _problem
-from infrastructure.address import PostgresAddress
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import DatabaseRefused, StoreBusy, StoreError, StoreUnavailable
-from infrastructure.postgres.database import translate as translate_of_a_server
-from infrastructure.startup import prepare
+import reservation_expiry.infrastructure.errors
+from reservation_expiry.api import problems
+from reservation_expiry.api.http import create_app
+from reservation_expiry.api.worker import _problem
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import (
+    DatabaseRefused,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
+from reservation_expiry.infrastructure.stores.postgres.database import (
+    translate as translate_of_a_server,
+)
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import Proxy
 from tests.support.server import wait_for
@@ -41,7 +48,7 @@ def _said_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def errors() -> Iterator[type[StoreError | DatabaseRefused]]:
-    for _, found in inspect.getmembers(infrastructure.errors, inspect.isclass):
+    for _, found in inspect.getmembers(reservation_expiry.infrastructure.errors, inspect.isclass):
         if issubclass(found, StoreError | DatabaseRefused):
             yield found
 
@@ -62,7 +69,9 @@ def test_f69_the_sentence_for_clients_is_the_classs_and_the_log_has_the_rest(
 def application_of_a_proxy(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[ReservationApplication, Proxy]]:
-    monkeypatch.setattr("infrastructure.postgres.session.ASK_OUTCOME_SECONDS", 0.3)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.postgres.session.ASK_OUTCOME_SECONDS", 0.3
+    )
     address = postgres.address("public_errors")
     prepare(address)
     with Proxy(postgres.port) as proxy:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from api.http import create_app
-from infrastructure.application import ReservationApplication
-from infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.api.http import create_app
+from reservation_expiry.domain import alarm as alarm_rules
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
 from tests.support.clock import ManualClock
 from tests.support.loops import schedules_of
 from tests.support.server import wait_for
@@ -136,7 +137,7 @@ def test_f40_redrive_honours_them_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(EventSchedule, "process_event", broken)
-    monkeypatch.setattr("domain.alarm.MAX_RETRIES", 0)
+    monkeypatch.setattr(alarm_rules, "MAX_RETRIES", 0)
     put(client, runAt=clock.now_ms())
     application.alarm_handler.settle(application.alarm_handler.claim())
     parked = wait_for(lambda: (e := client.get(EVENT)).json["parked"] and e, 5)

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from flask.testing import FlaskClient
 
-from api.cli import main
-from api.http import create_app
-from infrastructure.application import ReservationApplication
-from infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.api.cli import main
+from reservation_expiry.api.http import create_app
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
 from tests.support.clock import ManualClock
 from tests.support.loops import schedules_of
 from tests.support.server import wait_for

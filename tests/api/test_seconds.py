@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from flask.testing import FlaskClient
 
-from api.cli import main
-from api.http import create_app
-from domain.alarm import SECONDS_BELOW, SECONDS_FROM, looks_like_seconds
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.api.cli import main
+from reservation_expiry.api.http import create_app
+from reservation_expiry.domain.alarm import SECONDS_BELOW, SECONDS_FROM, looks_like_seconds
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.loops import schedules_of
 from tests.support.objects import World
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from api.cli import main
-from infrastructure.application import ReservationApplication
+from reservation_expiry.api.cli import main
+from reservation_expiry.infrastructure.application import ReservationApplication
 from tests.support.server import COMMAND, free_port
 
 STREAMS = {

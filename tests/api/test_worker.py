@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from api.worker import WorkerRefused, binding_name, load_worker
-from infrastructure.objects.messages import Response
+from reservation_expiry.api.worker import WorkerRefused, binding_name, load_worker
+from reservation_expiry.infrastructure.objects.messages import Response
 from tests.support.server import Server, wait_for
 
 # In the form of the API's documentation: fetch returns nothing, what storage returns is
@@ -163,7 +163,7 @@ def test_a_port_in_use_and_a_file_that_fails_are_said_in_a_sentence(served: Serv
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "api", *arguments]
+    command = [sys.executable, "-m", "reservation_expiry", *arguments]
     environment = {**os.environ, "RESERVATION_DATABASE": str(folder / "other.db")}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
 
@@ -200,7 +200,8 @@ def test_a_binding_is_named_after_its_class(class_name: str, binding: str) -> No
 
 def test_the_module_workers_is_not_there_for_anybody_else() -> None:
     code = (
-        "import importlib.util, api.cli, infrastructure.objects.host; "
+        "import importlib.util, reservation_expiry.api.cli; "
+        "import reservation_expiry.infrastructure.objects.host; "
         "print(importlib.util.find_spec('workers'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

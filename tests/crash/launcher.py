@@ -16,11 +16,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from api.cli import main
-from infrastructure import alarm_state
-from infrastructure.postgres.session import PostgresSession
-from infrastructure.sql.session import Session
-from infrastructure.sqlite.session import SqliteSession
+from reservation_expiry.api.cli import main
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.stores.postgres.session import PostgresSession
+from reservation_expiry.infrastructure.stores.sql.session import Session
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
 
 MOMENTS = ("before-commit", "after-commit")
 CONTENTS = {"reservation.Held": "hold", "reservation.Expired": "settlement"}

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from domain.reservation import aggregate_id
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.commands import HoldReservation
-from infrastructure.startup import prepare
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.domain.reservation import aggregate_id
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.commands import HoldReservation
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from tests.support.clock import ManualClock
 from tests.support.database import sql
 from tests.support.server import COMMAND, Server, free_port, url_of, wait_for

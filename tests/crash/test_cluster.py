@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import PostgresAddress
 from lab.cluster.haproxy import HAProxy, NoProxy
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
 from tests.contract.replayer import address_of, load, replay
 from tests.support.clients import exchange, request_head
 from tests.support.invariants import check_invariants

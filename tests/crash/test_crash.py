@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure import alarm_state
-from infrastructure.address import Address
-from infrastructure.alarm_handler import LEASE_MS
-from infrastructure.alarm_state import AlarmState
-from infrastructure.settings import SHUTDOWN_GRACE_SECONDS
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS
+from reservation_expiry.infrastructure.settings import SHUTDOWN_GRACE_SECONDS
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.crash.staging import (
     LAUNCHER,
     copy_of,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infrastructure import alarm_state
+from reservation_expiry.infrastructure import alarm_state
 from tests.conftest import MakeServer
 from tests.support.database import sql
 from tests.support.logs import verified

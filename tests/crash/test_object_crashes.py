@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from infrastructure import alarm_state
-from infrastructure.address import Address
-from infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.conftest import MakeServer
 from tests.support.database import sql
 from tests.support.logs import verified

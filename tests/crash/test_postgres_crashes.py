@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import PostgresAddress
 from lab.cluster.load import Holding
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
 from tests.crash.staging import (
     hold_in,
     now_ms,

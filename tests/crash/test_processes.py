@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.startup import prepare
 from tests.crash.staging import (
     expired_count,
     hold_in,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.crash.staging import hold_in, now_ms, wait_for_expired
 from tests.support.server import COMMAND, Server, url_of, wait_for
 
@@ -89,7 +89,8 @@ def test_f34_lines_that_found_no_room_are_counted_in_readyz(
     make: Callable[..., Server], unread: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tiny = (
-        "import infrastructure.output as o; o.QUEUE_BYTES = 2000; from api.cli import main; main()"
+        "import reservation_expiry.infrastructure.machine.output as o; o.QUEUE_BYTES = 2000; "
+        "from reservation_expiry.api.cli import main; main()"
     )
     command = [COMMAND[0], "-c", tiny]
     server = make(stdout=unread, command=command).start()

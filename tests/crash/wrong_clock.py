@@ -23,9 +23,9 @@ class WrongDatetime(datetime):
 if __name__ == "__main__":
     import apscheduler.schedulers.base
 
-    import infrastructure.alarm_clock
-    from api.cli import main
+    import reservation_expiry.infrastructure.alarms.clock
+    from reservation_expiry.api.cli import main
 
     apscheduler.schedulers.base.datetime = WrongDatetime
-    infrastructure.alarm_clock.datetime = WrongDatetime
+    reservation_expiry.infrastructure.alarms.clock.datetime = WrongDatetime
     main()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from api.worker import load_worker
-from infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
+from reservation_expiry.api.worker import load_worker
+from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
 from tests.support.objects import World
 from tests.support.server import Server
 

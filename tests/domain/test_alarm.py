@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.alarm import MAX_ATTEMPTS, next_attempt_at_ms
+from reservation_expiry.domain.alarm import MAX_ATTEMPTS, next_attempt_at_ms
 
 FAILED_AT = 1_800_000_000_000
 ALMOST_ONE = 1 - 2**-53  # the largest number that random() returns

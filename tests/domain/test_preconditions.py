@@ -2,8 +2,8 @@
 
 import pytest
 
-from domain.errors import PreconditionFailed
-from domain.preconditions import Preconditions, Tags
+from reservation_expiry.domain.errors import PreconditionFailed
+from reservation_expiry.domain.preconditions import Preconditions, Tags
 
 ANY = Tags(any=True)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from domain.prefixes import prefix_range
+from reservation_expiry.domain.prefixes import prefix_range
 
 # Few characters, so that keys and prefixes meet: the first, the last, those about the surrogates.
 EDGES = "\0ab\ud7ff\ue000\ufffe\uffff\U00010000\U0010fffe\U0010ffff"

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
 
-from domain.errors import DomainError, InvalidNow, InvalidReservationId, InvalidTtl, NotDue, NotHeld
-from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
-from domain.reservation import (
+from reservation_expiry.domain.errors import (
+    DomainError,
+    InvalidNow,
+    InvalidReservationId,
+    InvalidTtl,
+    NotDue,
+    NotHeld,
+)
+from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.reservation import (
     ID_PREFIX,
     MAX_NOW_MS,
     Reservation,

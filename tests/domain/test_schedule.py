@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.alarm import MAX_ATTEMPTS
-from domain.errors import InvalidSchedule
-from domain.schedule import (
+from reservation_expiry.domain.alarm import MAX_ATTEMPTS
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.domain.schedule import (
     MAX_RUN_AT_MS,
     MIN_REPEAT_MS,
     Progress,

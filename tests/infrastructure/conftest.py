@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from infrastructure.address import Address, PostgresAddress
-from infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
 from tests.support import logs
 from tests.support.clock import ManualClock
 from tests.support.postgres import PostgresServer

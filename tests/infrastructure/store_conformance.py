@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from infrastructure.alarm_commands import RESERVATIONS
-from infrastructure.checksum import GENESIS, chain
-from infrastructure.errors import StoreError, VersionConflict
-from infrastructure.projections import ReservationRow
-from infrastructure.unit_of_work import Session
+from reservation_expiry.infrastructure.alarms.claims import RESERVATIONS
+from reservation_expiry.infrastructure.checksum import GENESIS, chain
+from reservation_expiry.infrastructure.errors import StoreError, VersionConflict
+from reservation_expiry.infrastructure.stores.row_types import ReservationRow
+from reservation_expiry.infrastructure.unit_of_work import Session
 
 OpenSession = Callable[[], Session]
 EventRow = tuple[int, str, int, str, bytes, int, bytes]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import PostgresAddress, address_of
-from infrastructure.errors import InvalidAddress
+from reservation_expiry.infrastructure.errors import InvalidAddress
+from reservation_expiry.infrastructure.stores.address import PostgresAddress, address_of
 
 ROOT = Path(__file__).parents[2]
 SECRET = "s3cret"

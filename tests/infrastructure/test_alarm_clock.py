@@ -12,13 +12,18 @@ from typing import Any
 import pytest
 from apscheduler.schedulers.base import STATE_STOPPED
 
-from infrastructure.address import Address, PostgresAddress
-from infrastructure.alarm_clock import AlarmJobStore, AlarmScheduler, AtOnce, BatchExecutor
-from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import OutcomeUnknown, StoreBusy
-from infrastructure.writer import Writer
+from reservation_expiry.infrastructure.alarms.clock import (
+    AlarmJobStore,
+    AlarmScheduler,
+    AtOnce,
+    BatchExecutor,
+)
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import OutcomeUnknown, StoreBusy
+from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.writer import Writer
 from tests.crash.staging import expired_count, hold_in, now_ms
 from tests.support.database import sql
 from tests.support.invariants import check_invariants
@@ -230,7 +235,9 @@ def test_f86_twenty_stops_in_a_row_leave_no_traceback(
 def test_f86_stops_while_the_server_is_away_leave_no_traceback(
     postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.postgres.session.ASK_OUTCOME_SECONDS", 0.2)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.postgres.session.ASK_OUTCOME_SECONDS", 0.2
+    )
     address = postgres.address("stops")
     hold_in(address, NAMES, due_at_ms=now_ms() + 60_000)
     with Proxy(postgres.port) as proxy:

@@ -9,14 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.alarm import MAX_ATTEMPTS, company_after
-from infrastructure import alarm_state
-from infrastructure.address import Address
-from infrastructure.alarm_commands import Claim, ClaimDueAlarms, Claimed, FailAlarm
-from infrastructure.alarm_company import Crowd, choose, is_counted, new_token, together_at
-from infrastructure.alarm_state import AlarmState
-from infrastructure.application import ReservationApplication
-from infrastructure.projections import AlarmScope, alarm_row
+from reservation_expiry.domain.alarm import MAX_ATTEMPTS, company_after
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarms.claims import (
+    Claim,
+    ClaimDueAlarms,
+    Claimed,
+    FailAlarm,
+)
+from reservation_expiry.infrastructure.alarms.company import (
+    Crowd,
+    choose,
+    is_counted,
+    new_token,
+    together_at,
+)
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.projections import alarm_row
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from tests.support.clock import ManualClock
 from tests.support.database import sql
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from domain.alarm import MAX_ATTEMPTS
-from infrastructure.address import Address
-from infrastructure.alarm_commands import Claim, Claimed
-from infrastructure.alarm_company import new_token
-from infrastructure.alarm_state import AlarmState
-from infrastructure.objects import alarm_crowd
-from infrastructure.objects.alarm_crowd import AlarmCrowd
-from infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.domain.alarm import MAX_ATTEMPTS
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarms.claims import Claim, Claimed
+from reservation_expiry.infrastructure.alarms.company import new_token
+from reservation_expiry.infrastructure.objects import alarm_crowd
+from reservation_expiry.infrastructure.objects.alarm_crowd import AlarmCrowd
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.clock import ManualClock
 from tests.support.objects import World
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.objects import World
 
 

@@ -9,21 +9,23 @@ from typing import Any
 
 import pytest
 
-from domain.alarm import MAX_ATTEMPTS, retry_delay_ms
-from domain.reservation import expire
-from infrastructure import alarm_commands, alarm_handler, alarm_state
-from infrastructure.address import Address
-from infrastructure.alarm_commands import Claim, SettleAlarms
-from infrastructure.alarm_handler import LEASE_MS, AlarmHandler
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.alarm_state import AlarmState
-from infrastructure.application import ReservationApplication
-from infrastructure.commands import HoldReservation
-from infrastructure.errors import StoreFull, StoreUnavailable
-from infrastructure.event_mapper import EventMapper
-from infrastructure.sql.session import Session
-from infrastructure.store import open_store
-from infrastructure.unit_of_work import UnitOfWork
+from reservation_expiry.domain.alarm import MAX_ATTEMPTS, retry_delay_ms
+from reservation_expiry.domain.reservation import expire
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarms import claims as alarm_commands
+from reservation_expiry.infrastructure.alarms import dispatcher as alarm_handler
+from reservation_expiry.infrastructure.alarms.claims import Claim, SettleAlarms
+from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS, AlarmHandler
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.commands import HoldReservation
+from reservation_expiry.infrastructure.errors import StoreFull, StoreUnavailable
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.sql.session import Session
+from reservation_expiry.infrastructure.stores.store import open_store
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork
 from tests.support.clock import ManualClock
 from tests.support.database import have_little_patience, locked, sql
 from tests.support.invariants import check_invariants
@@ -453,7 +455,7 @@ def test_a_lease_is_at_least_ten_times_what_a_batch_takes_lately() -> None:
             return []
 
     writer = Slow()
-    handler = AlarmHandler(writer, AlarmLog(BytesIO()))
+    handler = AlarmHandler(writer, AlarmLog(BytesIO()), lambda execute, error: False)
     claims = [Claim(SEAT, AlarmState(DUE), b"")]
     handler.settle(claims)
     assert handler.lease_ms == 20_000

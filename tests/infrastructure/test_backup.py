@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.application import ReservationApplication
-from infrastructure.backup import backup, restore
-from infrastructure.errors import DamagedLog, DatabaseRefused, ForeignDatabase
-from infrastructure.files import FileRefused
-from infrastructure.sql.queries import Queries
-from infrastructure.sqlite.whole_file import DatabaseInUse
-from infrastructure.startup import prepare
-from infrastructure.store import open_store
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import DamagedLog, DatabaseRefused, ForeignDatabase
+from reservation_expiry.infrastructure.machine.files import FileRefused
+from reservation_expiry.infrastructure.replay.backup import backup, restore
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.sqlite.database_file import DatabaseInUse
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.database import sql
 from tests.support.logs import FOREIGN_TOPIC, verified
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import Address, PostgresAddress
-from infrastructure.application import ReservationApplication
-from infrastructure.backup import backup, copy_log, import_log, restore
-from infrastructure.errors import StoreBusy
-from infrastructure.event_mapper import EventMapper
-from infrastructure.postgres.fill import fill
-from infrastructure.postgres.store import PostgresStore
-from infrastructure.sqlite.whole_file import DatabaseInUse
-from infrastructure.startup import check, prepare
-from infrastructure.store import open_store
-from infrastructure.transfer import ImportRefused, export_log, read_store
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreBusy
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.replay.backup import backup, copy_log, import_log, restore
+from reservation_expiry.infrastructure.replay.fill import fill
+from reservation_expiry.infrastructure.replay.transfer import ImportRefused, export_log, read_store
+from reservation_expiry.infrastructure.startup import check, prepare
+from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.stores.postgres.store import PostgresStore
+from reservation_expiry.infrastructure.stores.sqlite.database_file import DatabaseInUse
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.clock import ManualClock
 from tests.support.database import have_little_patience
 from tests.support.logs import verified
@@ -80,7 +80,9 @@ def test_f84_a_server_is_refused_while_its_empty_database_is_being_filled(
 ) -> None:
     target = tmp_path / "target.db"
     prepare(target)
-    monkeypatch.setattr("infrastructure.sqlite.database.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.sqlite.database.BUSY_TIMEOUT_MS", 20
+    )
     refused: list[str] = []
 
     def in_the_middle(events: int) -> None:
@@ -135,7 +137,9 @@ def test_f84_a_restore_that_replaces_keeps_everybody_out_until_it_is_done(
 ) -> None:
     target = tmp_path / "target.db"
     held_and_stopped(target, "seat-8")
-    monkeypatch.setattr("infrastructure.sqlite.database.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.sqlite.database.BUSY_TIMEOUT_MS", 20
+    )
 
     def in_the_middle(events: int) -> None:
         with pytest.raises(StoreBusy):

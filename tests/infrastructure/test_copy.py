@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.backup import backup, copy_log, restore
-from infrastructure.errors import DatabaseRefused
-from infrastructure.sql.queries import Queries
-from infrastructure.startup import check, prepare
-from infrastructure.store import open_store
-from infrastructure.transfer import ImportRefused
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import DatabaseRefused
+from reservation_expiry.infrastructure.replay.backup import backup, copy_log, restore
+from reservation_expiry.infrastructure.replay.transfer import ImportRefused
+from reservation_expiry.infrastructure.startup import check, prepare
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.clock import ManualClock
 from tests.support.database import sql
 from tests.support.invariants import check_invariants

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from domain.errors import InvalidSchedule
-from infrastructure.objects.cron import next_by_cron, next_run_by_cron
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.infrastructure.objects.cron import next_by_cron, next_run_by_cron
 
 BRUSSELS, NEW_YORK = "Europe/Brussels", "America/New_York"
 

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from domain.errors import InvalidSchedule
-from infrastructure.instants import datetime_of_ms, ms_of_datetime
-from infrastructure.objects.cron import next_by_cron
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_datetime
+from reservation_expiry.infrastructure.objects.cron import next_by_cron
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 SEARCHED = 2 * DAY

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from api.cli import main
-from api.http import create_app
-from infrastructure.application import ReservationApplication
-from infrastructure.sqlite.schema import MIGRATIONS
-from infrastructure.startup import prepare
+from reservation_expiry.api.cli import main
+from reservation_expiry.api.http import create_app
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.sqlite.schema import MIGRATIONS
 from tests.support.logs import verified
 from tests.support.loops import schedules_of
 from tests.support.server import free_port

@@ -15,21 +15,23 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from api.cli import main
-from api.http import create_app
-from domain.durable_object import AlarmSet
-from infrastructure.address import Address, PostgresAddress
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.application import ReservationApplication
-from infrastructure.commands import HoldReservation
-from infrastructure.errors import (
+from reservation_expiry.api.cli import main
+from reservation_expiry.api.http import create_app
+from reservation_expiry.domain import alarm as alarm_rules
+from reservation_expiry.domain.durable_object import AlarmSet
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.commands import HoldReservation
+from reservation_expiry.infrastructure.errors import (
     StoreDamaged,
 )
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.remake import RemakeAlarms, RemakeReservations
-from infrastructure.startup import check
-from infrastructure.store import open_store
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.replay import remake as remake_module
+from reservation_expiry.infrastructure.replay.remake import RemakeAlarms, RemakeReservations
+from reservation_expiry.infrastructure.startup import check
+from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.stores.store import open_store
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from tests.crash.staging import hold_in, now_ms
 from tests.support.clock import ManualClock
 from tests.support.database import sql
@@ -166,7 +168,7 @@ def test_f80_one_damaged_page_of_the_log_costs_the_holds_on_it_and_no_other(
 def test_f80_what_is_on_it_is_parked_and_shown_in_the_end(
     due: Address, damage: Damage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("domain.alarm.FIRST_RETRY_DELAY_MS", 4)
+    monkeypatch.setattr(alarm_rules, "FIRST_RETRY_DELAY_MS", 4)
     damage(due, "events", 3)
     with Seen(due) as seen:
         seen.until(
@@ -182,7 +184,7 @@ def test_f80_a_damaged_read_model_that_would_take_too_long_costs_the_holds_on_it
     due: Address, damage: Damage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And in SQLite those beside it: a row that grows on a full page wants room there."""
-    monkeypatch.setattr("infrastructure.remake.REPLAYED_EVENTS", 100)
+    monkeypatch.setattr(remake_module, "REPLAYED_EVENTS", 100)
     damage(due, "reservations", 0)
     with Seen(due) as seen:
         seen.until(lambda: seen.counts["ok"] + seen.counts["retry"] >= len(NAMES))

@@ -5,7 +5,8 @@ import sqlite3
 import psycopg
 import pytest
 
-from infrastructure.errors import (
+from reservation_expiry.infrastructure.alarms.halves import by_halves
+from reservation_expiry.infrastructure.errors import (
     DatabaseRefused,
     OutcomeUnknown,
     Overloaded,
@@ -19,9 +20,10 @@ from infrastructure.errors import (
     VersionConflict,
     is_of_one,
 )
-from infrastructure.halves import by_halves
-from infrastructure.postgres.database import translate as translate_of_a_server
-from infrastructure.sqlite.database import translate
+from reservation_expiry.infrastructure.stores.postgres.database import (
+    translate as translate_of_a_server,
+)
+from reservation_expiry.infrastructure.stores.sqlite.database import translate
 
 # What is one row's, and what the database's
 

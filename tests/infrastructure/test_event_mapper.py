@@ -17,22 +17,22 @@ from typing import Any, get_args
 import pytest
 from eventsourcing.persistence import StoredEvent
 
-from domain import durable_object as domain_object
-from domain import events as domain_events
-from domain.durable_object import ObjectEvent
-from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
-from domain.reservation import project
-from infrastructure.application import ReservationApplication
-from infrastructure.checksum import GENESIS, chain
-from infrastructure.errors import StoreError, UndecodableEvent, UnknownTopic
-from infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
-from infrastructure.rebuild import rebuild
-from infrastructure.sql.queries import Queries
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.session import SqliteSession
-from infrastructure.sqlite.store import SqliteStore
-from infrastructure.verify import verify
-from infrastructure.writer import Writer
+from reservation_expiry.domain import durable_object as domain_object
+from reservation_expiry.domain import events as domain_events
+from reservation_expiry.domain.durable_object import ObjectEvent
+from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.reservation import project
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.checksum import GENESIS, chain
+from reservation_expiry.infrastructure.errors import StoreError, UndecodableEvent, UnknownTopic
+from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
+from reservation_expiry.infrastructure.replay.rebuild import rebuild
+from reservation_expiry.infrastructure.replay.verify import verify
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.sqlite.database import Database
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
+from reservation_expiry.infrastructure.stores.sqlite.store import SqliteStore
+from reservation_expiry.infrastructure.writer import Writer
 from tests.support.clock import ManualClock
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.json"))
@@ -203,8 +203,8 @@ FOREIGN_TOPICS = [
     "trap:Held",
     "trap",
     "trap.Held",
-    "domain.events:Held",
-    "domain.events.Held",
+    "reservation_expiry.domain.events:Held",
+    "reservation_expiry.domain.events.Held",
     "antigravity:fly",
     "Held",
     "reservation.held",

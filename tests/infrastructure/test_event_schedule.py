@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from domain.errors import InvalidSchedule
-from infrastructure.address import Address
-from infrastructure.objects import schedule_pass
-from infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.infrastructure.objects import schedule_pass
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.objects import World
 from tests.support.schedules import START, Agenda, fail, go_on, story
 

@@ -13,15 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure import files
-from infrastructure.address import Address
-from infrastructure.backup import backup, import_log, restore
-from infrastructure.errors import DatabaseRefused, ForeignDatabase, StoreFull
-from infrastructure.files import FileRefused, make_folder, open_to_others, part_beside
-from infrastructure.sql.queries import Queries
-from infrastructure.startup import prepare
-from infrastructure.store import open_store
-from infrastructure.transfer import export_log
+from reservation_expiry.infrastructure.errors import DatabaseRefused, ForeignDatabase, StoreFull
+from reservation_expiry.infrastructure.machine import files
+from reservation_expiry.infrastructure.machine.files import (
+    FileRefused,
+    make_folder,
+    open_to_others,
+    part_beside,
+)
+from reservation_expiry.infrastructure.replay.backup import backup, import_log, restore
+from reservation_expiry.infrastructure.replay.transfer import export_log
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.logs import verified
 from tests.support.server import COMMAND, free_port
 from tests.support.unprivileged import remounted_read_only, small_disk

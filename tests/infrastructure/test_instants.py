@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.cli.common import Instant, instant
-from infrastructure.instants import EPOCH, datetime_of_ms, ms_of_datetime, ms_of_seconds
-from infrastructure.objects.alarm_time import MAX_ALARM_MS, alarm_time_ms
+from reservation_expiry.api.cli.common import Instant, instant
+from reservation_expiry.infrastructure.instants import (
+    EPOCH,
+    datetime_of_ms,
+    ms_of_datetime,
+    ms_of_seconds,
+)
+from reservation_expiry.infrastructure.objects.alarm_time import MAX_ALARM_MS, alarm_time_ms
 
 IN_2039 = datetime(2039, 8, 27, 15, 19, 59, 923_000, UTC)
 alarm_times = st.integers(0, MAX_ALARM_MS)

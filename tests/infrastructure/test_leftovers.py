@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure import files
-from infrastructure.backup import import_log
-from infrastructure.files import part_beside, sweep
-from infrastructure.startup import prepare
-from infrastructure.store import open_store
-from infrastructure.transfer import export_log
+from reservation_expiry.infrastructure.machine import files
+from reservation_expiry.infrastructure.machine.files import part_beside, sweep
+from reservation_expiry.infrastructure.replay.backup import import_log
+from reservation_expiry.infrastructure.replay.transfer import export_log
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.server import COMMAND, wait_for
 
 pytestmark = pytest.mark.usefixtures("database_path")
@@ -34,7 +34,7 @@ def names_in(folder: Path) -> list[str]:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from infrastructure.files import part_beside
+from reservation_expiry.infrastructure.machine.files import part_beside
 with part_beside(Path(sys.argv[1])) as part:
     Path(f"{part}-journal").touch()
     print("begun", flush=True)

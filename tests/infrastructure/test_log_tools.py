@@ -10,18 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.backup import import_log
-from infrastructure.diff import diff
-from infrastructure.errors import DamagedLog, StoreUnavailable
-from infrastructure.event_mapper import EventMapper
-from infrastructure.parallel_verify import verify_with_all_cores
-from infrastructure.rebuild import rebuild
-from infrastructure.sql.queries import Queries
-from infrastructure.startup import prepare
-from infrastructure.store import open_store
-from infrastructure.transfer import ImportRefused, export_log
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import DamagedLog, StoreUnavailable
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.replay import parallel
+from reservation_expiry.infrastructure.replay import verify as verify_module
+from reservation_expiry.infrastructure.replay.backup import import_log
+from reservation_expiry.infrastructure.replay.diff import diff
+from reservation_expiry.infrastructure.replay.parallel import verify_with_all_cores
+from reservation_expiry.infrastructure.replay.rebuild import rebuild
+from reservation_expiry.infrastructure.replay.transfer import ImportRefused, export_log
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.clock import ManualClock
 from tests.support.database import sql
 from tests.support.logs import FOREIGN_TOPIC, hexed, verified
@@ -132,7 +134,7 @@ def test_verify_in_parts_finds_what_verify_at_once_finds(
     """Parts so small that damage lies in, before and behind a part's bounds."""
     tamper(log, DAMAGE[kind][0])
     at_once = verified(log)
-    monkeypatch.setattr("infrastructure.verify.PART_EVENTS", events)
+    monkeypatch.setattr(verify_module, "PART_EVENTS", events)
     in_parts = verified(log)
     assert in_parts == at_once
 
@@ -151,7 +153,7 @@ def test_verify_with_two_processes_finds_what_one_finds(log: Address) -> None:
 def test_a_verifying_process_that_is_killed_is_told_of(
     log: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.parallel_verify._verify_in_worker", die)
+    monkeypatch.setattr(parallel, "_verify_in_worker", die)
     database = open_store(log)
     with pytest.raises(StoreUnavailable, match="was killed"):
         verify_with_all_cores(database, processes=2)

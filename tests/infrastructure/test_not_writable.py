@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import api.cli.alarms
-import api.cli.log
-import api.cli.reservations
-import api.cli.serve
-import api.schedules
-import api.server  # noqa: F401  # all that a child without rights could not import any more
-from api.cli import main
-from infrastructure.backup import backup
-from infrastructure.startup import prepare
+import reservation_expiry.api.cli.alarms
+import reservation_expiry.api.cli.log
+import reservation_expiry.api.cli.reservations
+import reservation_expiry.api.cli.serve
+import reservation_expiry.api.schedules
+import reservation_expiry.api.server  # noqa: F401  # all that a child without rights could not import any more
+from reservation_expiry.api.cli import main
+from reservation_expiry.infrastructure.replay.backup import backup
+from reservation_expiry.infrastructure.startup import prepare
 from tests.support.server import free_port
 from tests.support.unprivileged import (
     as_nobody,

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.tasks import HandlerTimeout
+from reservation_expiry.infrastructure.objects import host as host_module
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.tasks import HandlerTimeout
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.objects import World
 
 START = 1_800_000_000_000
@@ -617,7 +618,7 @@ def test_a_class_without_a_handler_cannot_set_one_in_its_constructor_either(
 def test_a_handler_that_does_not_end_when_the_process_stops_is_given_back_uncounted(
     address: Address, script: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.objects.host.STOP_SECONDS", 0.02)
+    monkeypatch.setattr(host_module, "STOP_SECONDS", 0.02)
 
     async def story() -> None:
         script.append(wait_for_go)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from infrastructure.errors import ObjectDropped
-from infrastructure.objects import host as host_module
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.running_code import unwatch_tasks, watch_tasks
+from reservation_expiry.infrastructure.errors import ObjectDropped
+from reservation_expiry.infrastructure.objects import host as host_module
+from reservation_expiry.infrastructure.objects import tasks
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.running_code import unwatch_tasks, watch_tasks
 from tests.support.objects import World
 
 BEGINS: dict[str, Callable[[Any], Any]] = {
@@ -148,7 +149,7 @@ def handed_over(path: Path, begin: Callable[[Any], Any]) -> list[BaseException]:
 def soon_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "LINGER_SECONDS", 0.05)
     monkeypatch.setattr(host_module, "TEND_SECONDS", 0.01)
-    monkeypatch.setattr("infrastructure.objects.tasks.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "CANCEL_SECONDS", 0.05)
 
 
 ENDLESS = {

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.event_schedule import EventSchedule
-from infrastructure.objects.running_code import CodeExited, Guarded
-from infrastructure.objects.tasks import BlockFailed
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.objects.running_code import CodeExited, Guarded
+from reservation_expiry.infrastructure.objects.tasks import BlockFailed
 from tests.support.objects import World
 
 

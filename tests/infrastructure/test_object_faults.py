@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.alarm_commands import ClaimDueAlarms, RedriveAlarm
-from infrastructure.errors import ObjectDropped
-from infrastructure.event_mapper import EventMapper
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.messages import Request, Response
-from infrastructure.objects.tasks import BlockFailed, HandlerCancelled
-from infrastructure.store import open_store
-from infrastructure.unit_of_work import Work
-from infrastructure.verify import verify
+from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms, RedriveAlarm
+from reservation_expiry.infrastructure.errors import ObjectDropped
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.messages import Request, Response
+from reservation_expiry.infrastructure.objects.tasks import BlockFailed, HandlerCancelled
+from reservation_expiry.infrastructure.replay.verify import verify
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.store import open_store
+from reservation_expiry.infrastructure.unit_of_work import Work
 from tests.support.objects import World
 
 START = 1_800_000_000_000

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from infrastructure import clock as clock_module
-from infrastructure.address import Address
-from infrastructure.objects import host as host_module
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.postgres import clock as postgres_clock
-from infrastructure.postgres.clock import DatabaseClock
+from reservation_expiry.infrastructure import clock as clock_module
+from reservation_expiry.infrastructure.objects import host as host_module
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.postgres import clock as postgres_clock
+from reservation_expiry.infrastructure.stores.postgres.clock import DatabaseClock
 from tests.support.objects import World
 
 
@@ -66,7 +66,9 @@ def test_f83_a_clock_that_steps_back_makes_no_lease_longer_for_its_owner(
         one.clock.advance(-30_000)
         assert one.host.ownership.is_valid()
         slept = clock_module.elapsed_seconds() + 4.6
-        monkeypatch.setattr("infrastructure.objects.ownership.elapsed_seconds", lambda: slept)
+        monkeypatch.setattr(
+            "reservation_expiry.infrastructure.objects.ownership.elapsed_seconds", lambda: slept
+        )
         assert not one.host.ownership.is_valid()
 
     story(address, steps)

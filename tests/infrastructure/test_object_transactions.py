@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.errors import ObjectDropped
-from infrastructure.objects import transaction as transaction_module
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.tasks import BlockFailed
-from infrastructure.objects.transaction import TransactionTimeout
+from reservation_expiry.infrastructure.errors import ObjectDropped
+from reservation_expiry.infrastructure.objects import transaction as transaction_module
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.tasks import BlockFailed
+from reservation_expiry.infrastructure.objects.transaction import TransactionTimeout
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.objects import World
 
 

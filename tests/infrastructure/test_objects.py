@@ -8,21 +8,26 @@ from typing import Any
 
 import pytest
 
-from domain.durable_object import StorageWritten
-from infrastructure.address import Address
-from infrastructure.backup import import_log
-from infrastructure.errors import ObjectDropped, ObjectElsewhere, StoreFull, VersionConflict
-from infrastructure.event_mapper import EventMapper
-from infrastructure.objects import host as host_module
-from infrastructure.objects import object_projections
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.objects.host import NoSuchMethod
-from infrastructure.objects.messages import Request, Response
-from infrastructure.objects.object_commands import WriteObject
-from infrastructure.rebuild import rebuild
-from infrastructure.store import open_store
-from infrastructure.transfer import export_log
-from infrastructure.verify import verify
+from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.infrastructure.errors import (
+    ObjectDropped,
+    ObjectElsewhere,
+    StoreFull,
+    VersionConflict,
+)
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.objects import host as host_module
+from reservation_expiry.infrastructure.objects import snapshot_cadence
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.objects.host import NoSuchMethod
+from reservation_expiry.infrastructure.objects.messages import Request, Response
+from reservation_expiry.infrastructure.objects.object_commands import WriteObject
+from reservation_expiry.infrastructure.replay.backup import import_log
+from reservation_expiry.infrastructure.replay.rebuild import rebuild
+from reservation_expiry.infrastructure.replay.transfer import export_log
+from reservation_expiry.infrastructure.replay.verify import verify
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.database import sql
 from tests.support.objects import World
 
@@ -387,7 +392,7 @@ def test_fetch_carries_requests_and_responses(address: Address) -> None:
 def test_an_object_is_loaded_from_a_snapshot_and_what_came_after(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_projections, "SNAPSHOT_EVERY", 5)
+    monkeypatch.setattr(snapshot_cadence, "SNAPSHOT_EVERY", 5)
 
     async def adds(world: World, box: Any) -> None:
         for _ in range(13):
@@ -551,7 +556,10 @@ def test_a_handler_that_was_overtaken_while_it_waited_does_not_answer(
 
 
 def test_the_objects_of_a_process_that_is_gone_are_free_at_once(address: Address) -> None:
-    name_of_a_child = "from infrastructure.processes import this_process as t; print(t())"
+    name_of_a_child = (
+        "from reservation_expiry.infrastructure.machine.processes import this_process as t; "
+        "print(t())"
+    )
     gone = subprocess.run(
         [sys.executable, "-c", name_of_a_child], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.backup import import_log
-from infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.replay.backup import import_log
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.clock import ManualClock
 from tests.support.logs import verified
 from tests.support.objects import World

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from api.cli import main
-from infrastructure.sqlite.schema import MIGRATIONS
-from infrastructure.startup import check, prepare
+from reservation_expiry.api.cli import main
+from reservation_expiry.infrastructure.startup import check, prepare
+from reservation_expiry.infrastructure.stores.sqlite.schema import MIGRATIONS
 from tests.support.invariants import check_invariants
 from tests.support.logs import verified
 from tests.support.server import free_port

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure import output
-from infrastructure.alarm_commands import Attempt, Claim
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.alarm_state import AlarmState
-from infrastructure.output import LineHandler, LineStream, LineWriter
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.machine import output
+from reservation_expiry.infrastructure.machine.output import LineHandler, LineStream, LineWriter
 from tests.support.server import wait_for
 
 SMALL_PIPE = 4096  # bytes, the smallest that there is
@@ -227,7 +227,7 @@ def test_f34_a_line_that_was_cut_off_is_ended_before_the_next(
         taken.append(data)
         return len(data)
 
-    monkeypatch.setattr("infrastructure.output.os.write", write)
+    monkeypatch.setattr("reservation_expiry.infrastructure.machine.output.os.write", write)
     with (tmp_path / "log").open("wb") as log:
         writer = make_writer(log.fileno(), started=False)
         writer.write(b"first\nsecond\n")
@@ -239,7 +239,7 @@ def test_f34_a_line_that_was_cut_off_is_ended_before_the_next(
 
 def test_f34_lines_of_several_processes_on_one_pipe_are_not_mixed(tmp_path: Path) -> None:
     program = (
-        "import sys; from infrastructure import output; output.start()\n"
+        "import sys; from reservation_expiry.infrastructure.machine import output; output.start()\n"
         "for n in range(300): print(sys.argv[1] * 500)\n"
         "output.stop()"
     )

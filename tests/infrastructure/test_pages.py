@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.http import create_app
-from api.questions import render_event
-from domain.durable_object import StorageWritten, object_id
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.sql.pages import PAGE_BYTES
-from infrastructure.sql.queries import Queries
-from infrastructure.store import open_store
-from infrastructure.transfer import export_log
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.api.http import create_app
+from reservation_expiry.api.read_routes import render_event
+from reservation_expiry.domain.durable_object import StorageWritten, object_id
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.replay.transfer import export_log
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.sql.pages import PAGE_BYTES
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.store import open_store
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from tests.support.clock import ManualClock
 from tests.support.logs import verified
 

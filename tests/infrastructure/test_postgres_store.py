@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from infrastructure.address import PostgresAddress
-from infrastructure.alarm_commands import RESERVATIONS
-from infrastructure.alarm_handler import LEASE_MS
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import (
+from reservation_expiry.infrastructure import writer as writer_module
+from reservation_expiry.infrastructure.alarms.claims import RESERVATIONS
+from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import (
     DatabaseNotWritable,
     DatabaseRefused,
     ForeignDatabase,
@@ -27,14 +27,15 @@ from infrastructure.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from infrastructure.postgres import session as session_module
-from infrastructure.postgres.database import LIMITS, translate
-from infrastructure.postgres.reader_pool import ReaderPool
-from infrastructure.postgres.schema import MIGRATIONS, migrate
-from infrastructure.postgres.session import PostgresSession
-from infrastructure.postgres.store import PostgresStore
-from infrastructure.startup import check, prepare
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.infrastructure.startup import check, prepare
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
+from reservation_expiry.infrastructure.stores.postgres import session as session_module
+from reservation_expiry.infrastructure.stores.postgres.database import LIMITS, translate
+from reservation_expiry.infrastructure.stores.postgres.reader_pool import ReaderPool
+from reservation_expiry.infrastructure.stores.postgres.schema import MIGRATIONS, migrate
+from reservation_expiry.infrastructure.stores.postgres.session import PostgresSession
+from reservation_expiry.infrastructure.stores.postgres.store import PostgresStore
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from tests.infrastructure.store_conformance import (
     NOW_MS,
     OpenSession,
@@ -275,8 +276,8 @@ def test_a_caller_is_answered_in_time_whatever_becomes_of_its_transaction(
     postgres: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("infrastructure.writer.WAIT_LIMIT_SECONDS", 0.2)
-    monkeypatch.setattr("infrastructure.writer.OUTCOME_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(writer_module, "WAIT_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(writer_module, "OUTCOME_LIMIT_SECONDS", 0.2)
     application.hold("seat-1", 60)
     still = pytest.raises(OutcomeUnknown, match="still under way")
     with locked(postgres_address(postgres)), still:
@@ -410,7 +411,9 @@ def test_a_transactions_time_is_the_databases(
     application: ReservationApplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right_ms = time.time_ns() // 1_000_000
-    monkeypatch.setattr("infrastructure.clock.time.time_ns", lambda: (right_ms - 600_000) * 10**6)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.clock.time.time_ns", lambda: (right_ms - 600_000) * 10**6
+    )
     state = application.hold("seat-1", 60)
     assert abs(state.created_at_ms - right_ms) < 5_000
     assert abs(application.clock.now_ms() - right_ms) < 5_000
@@ -503,7 +506,9 @@ def test_who_waits_for_a_connection_gets_the_place_of_one_that_broke(
 def test_all_connections_in_use_is_an_error_that_says_so(
     address: PostgresAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.postgres.reader_pool.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.postgres.reader_pool.WAIT_SECONDS", 0.05
+    )
     store = PostgresStore(address)
     pool = ReaderPool(store.connect, 1)
     pool.take()
@@ -519,7 +524,9 @@ def test_a_connection_is_replaced_when_it_is_old(
     pool = ReaderPool(store.connect, 1)
     first = pool.take()
     pool.give_back(first)
-    monkeypatch.setattr("infrastructure.postgres.reader_pool.AGE_SECONDS", 0.0)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.postgres.reader_pool.AGE_SECONDS", 0.0
+    )
     assert pool.take() is not first
     assert first.closed
 
@@ -649,7 +656,9 @@ def test_passwords_and_tls_options_reach_the_driver() -> None:
 def test_a_server_that_stands_still_with_its_connections_open_is_given_up(
     application: ReservationApplication, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.postgres.database.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.postgres.database.ANSWER_SECONDS", 0.3
+    )
     application.hold("seat-1", 60)
     assert application.get("seat-1").status == "held"
     proxy.is_still = True

@@ -3,11 +3,12 @@
 import asyncio
 from typing import Any
 
-from infrastructure.address import Address
-from infrastructure.objects.durable_object import DurableObject
-from infrastructure.projections import AlarmScope, alarm_row
-from infrastructure.sql.queries import Queries
-from infrastructure.store import Store, open_store
+from reservation_expiry.infrastructure.objects.durable_object import DurableObject
+from reservation_expiry.infrastructure.projections import alarm_row
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.row_types import AlarmScope
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.store import Store, open_store
 from tests.support.database import sql
 from tests.support.objects import World
 

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
-from infrastructure.processes import is_gone, this_process
+from reservation_expiry.infrastructure.machine.processes import is_gone, this_process
 
-NAME_OF_A_CHILD = "from infrastructure.processes import this_process; print(this_process())"
+NAME_OF_A_CHILD = (
+    "from reservation_expiry.infrastructure.machine.processes import this_process; "
+    "print(this_process())"
+)
 
 
 def test_this_process_is_there() -> None:

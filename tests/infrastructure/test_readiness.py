@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from infrastructure import alarm_handler, readiness
-from infrastructure.address import Address, PostgresAddress
-from infrastructure.alarm_clock import AlarmJobStore
-from infrastructure.alarm_commands import ClaimDueAlarms
-from infrastructure.alarm_handler import AlarmHandler
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreBusy
-from infrastructure.sql.queries import Queries
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure import readiness
+from reservation_expiry.infrastructure.alarms import dispatcher as alarm_handler
+from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms
+from reservation_expiry.infrastructure.alarms.clock import AlarmJobStore
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreBusy
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
 from tests.crash.staging import expired_count, hold_in, now_ms
 from tests.support.database import sql
 from tests.support.postgres import PostgresServer
@@ -34,7 +35,9 @@ LIMIT_SECONDS = 0.4
 def _little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "ALARM_LIMIT_SECONDS", LIMIT_SECONDS)
     monkeypatch.setattr(readiness, "ASK_SECONDS", 0.3)
-    monkeypatch.setattr("infrastructure.alarm_clock.POLL_SECONDS", LIMIT_SECONDS / 4)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.alarms.clock.POLL_SECONDS", LIMIT_SECONDS / 4
+    )
 
 
 @pytest.fixture
@@ -214,7 +217,9 @@ def test_f35_a_server_that_stands_still_is_a_reason_told_in_time(
     prepare(address)
     with Proxy(postgres.port) as proxy:
         through = PostgresAddress(address.url.replace(f":{postgres.port}/", f":{proxy.port}/"))
-        monkeypatch.setattr("infrastructure.postgres.database.ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr(
+            "reservation_expiry.infrastructure.stores.postgres.database.ANSWER_SECONDS", 1.0
+        )
         application = ReservationApplication(through)
         application.start()
         try:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infrastructure.redaction import redacted, without_secrets
+from reservation_expiry.infrastructure.machine.redaction import redacted, without_secrets
 
 # A mark that cannot be anything else, with what a password may have around and in it.
 MARK = "zq7Zq"

@@ -6,11 +6,12 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from infrastructure.address import PostgresAddress
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreError
-from infrastructure.startup import prepare
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.infrastructure import readiness
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreError
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from tests.crash.staging import expired_count, hold_in, now_ms
 from tests.support.database import sql
 from tests.support.invariants import check_invariants
@@ -90,7 +91,7 @@ def test_f79_a_commit_that_was_never_looked_at_for_the_statement_before_it_is_no
 def test_f79_alarms_that_fell_due_meanwhile_ring_when_it_is_well_again(
     address: PostgresAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.readiness.ALARM_LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(readiness, "ALARM_LIMIT_SECONDS", 0.5)
     names = [f"seat-{number}" for number in range(8)]
     hold_in(address, names, due_at_ms=now_ms() - 1_000)
     refuse(address, DISK_FULL)

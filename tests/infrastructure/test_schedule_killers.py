@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
-from infrastructure.objects import schedule_pass
+from reservation_expiry.infrastructure.objects import host as host_module
+from reservation_expiry.infrastructure.objects import schedule_pass
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.clock import ManualClock
 from tests.support.logs import verified
 from tests.support.objects import World
@@ -135,7 +136,9 @@ def test_f82_a_recurring_killer_goes_on_and_is_counted_at_each_of_its_times(
 def test_f82_several_killers_among_many_are_each_found(
     database_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("domain.alarm.MAX_RETRIES", 1)  # two attempts, then given up
+    monkeypatch.setattr(
+        "reservation_expiry.domain.alarm.MAX_RETRIES", 1
+    )  # two attempts, then given up
     killers = {"e03", "e31", "e77"}
 
     async def put(world: World) -> None:
@@ -156,7 +159,7 @@ def test_f82_several_killers_among_many_are_each_found(
 def test_f82_what_was_under_way_when_a_process_was_only_stopped_is_not_suspected(
     database_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.objects.host.STOP_SECONDS", 0.02)
+    monkeypatch.setattr(host_module, "STOP_SECONDS", 0.02)
 
     class Slow(Agenda):
         async def processEvent(self, event: dict[str, Any]) -> None:

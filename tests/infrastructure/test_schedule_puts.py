@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from infrastructure.address import Address
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.database import sql
 from tests.support.objects import World
 from tests.support.schedules import START, Agenda, fail, go_on, run_ends, story

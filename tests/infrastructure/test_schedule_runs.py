@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from domain.errors import InvalidSchedule
-from infrastructure.address import Address
-from infrastructure.backup import import_log
-from infrastructure.errors import StoreFull
-from infrastructure.objects import schedule_pass
-from infrastructure.objects.object_commands import WriteObject
-from infrastructure.objects.tasks import HandlerTimeout
-from infrastructure.rebuild import rebuild
-from infrastructure.store import open_store
-from infrastructure.transfer import export_log
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.infrastructure.errors import StoreFull
+from reservation_expiry.infrastructure.objects import schedule_pass
+from reservation_expiry.infrastructure.objects.object_commands import WriteObject
+from reservation_expiry.infrastructure.objects.tasks import HandlerTimeout
+from reservation_expiry.infrastructure.replay.backup import import_log
+from reservation_expiry.infrastructure.replay.rebuild import rebuild
+from reservation_expiry.infrastructure.replay.transfer import export_log
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.database import sql
 from tests.support.logs import verified
 from tests.support.objects import World
@@ -326,7 +326,9 @@ def test_f64_nor_do_snapshots(address: Address, monkeypatch: pytest.MonkeyPatch)
         run(self, unit)
 
     monkeypatch.setattr(WriteObject, "run", noted)
-    monkeypatch.setattr("infrastructure.objects.object_projections.SNAPSHOT_EVERY", 5)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.objects.snapshot_cadence.SNAPSHOT_EVERY", 5
+    )
 
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("big", 1, 100, "x" * 1_000_000)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.address import PostgresAddress
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import DatabaseRefused
-from infrastructure.postgres.store import PostgresStore
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import DatabaseRefused
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
+from reservation_expiry.infrastructure.stores.postgres.store import PostgresStore
 from tests.support.postgres import PostgresServer, name_of
 
 

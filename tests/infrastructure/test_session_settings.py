@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import pytest
 
-from infrastructure.address import PostgresAddress
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreError, StoreUnavailable
-from infrastructure.postgres.store import PostgresStore
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreError, StoreUnavailable
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
+from reservation_expiry.infrastructure.stores.postgres.store import PostgresStore
 from tests.infrastructure.test_alarms import Alarms
 from tests.support.clock import ManualClock
 from tests.support.invariants import check_invariants

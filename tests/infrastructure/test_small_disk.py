@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreError, StoreFull
-from infrastructure.sqlite import database
-from infrastructure.sqlite.database import Database
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreError, StoreFull
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.sqlite import database
+from reservation_expiry.infrastructure.stores.sqlite.database import Database
 from tests.support.invariants import check_invariants
 from tests.support.server import wait_for
 from tests.support.unprivileged import small_disk

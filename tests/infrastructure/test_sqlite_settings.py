@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import StoreBusy
-from infrastructure.sqlite.store import SqliteStore
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreBusy
+from reservation_expiry.infrastructure.stores.sqlite.store import SqliteStore
 from tests.support.database import connected, sql
 from tests.support.invariants import check_invariants
 
@@ -45,7 +45,9 @@ def test_f38_a_file_that_was_taken_out_of_wal_mode_is_put_back_before_it_is_writ
 def test_f38_while_somebody_reads_it_in_another_mode_callers_are_told_to_come_back(
     database_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.sqlite.database.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.sqlite.database.BUSY_TIMEOUT_MS", 50
+    )
     sql(database_path, "PRAGMA journal_mode = DELETE")
     application = ReservationApplication(database_path)
     application.start(alarms=False)

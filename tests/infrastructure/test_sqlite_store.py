@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure.application import ReservationApplication
-from infrastructure.errors import (
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import (
     DamagedLog,
     DatabaseNotWritable,
     DatabaseRefused,
@@ -17,10 +17,15 @@ from infrastructure.errors import (
     StoreBusy,
     StoreStopped,
 )
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
-from infrastructure.sqlite.session import SqliteSession
-from infrastructure.startup import check, prepare
+from reservation_expiry.infrastructure.startup import check, prepare
+from reservation_expiry.infrastructure.stores.sqlite.database import Database
+from reservation_expiry.infrastructure.stores.sqlite.schema import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    migrate,
+    schema_version,
+)
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
 from tests.infrastructure.store_conformance import (
     OpenSession,
     StoreConformance,
@@ -68,7 +73,9 @@ def opened(path: Path, clock: ManualClock) -> ReservationApplication:
 def test_a_second_transaction_on_the_file_is_told_that_it_is_busy(
     database_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.sqlite.session.BUSY_TIMEOUT_MS", 0)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.sqlite.session.BUSY_TIMEOUT_MS", 0
+    )
     database = Database(database_path)
     ours, theirs = SqliteSession(database), SqliteSession(database)
     ours.begin()

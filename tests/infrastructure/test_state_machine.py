@@ -23,15 +23,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from domain.reservation import ID_PREFIX, project
-from infrastructure import alarm_state
-from infrastructure.address import Address
-from infrastructure.alarm_commands import Claim
-from infrastructure.alarm_log import AlarmLog
-from infrastructure.alarm_state import AlarmState
-from infrastructure.application import ReservationApplication
-from infrastructure.rebuild import rebuild
-from infrastructure.startup import prepare
+from reservation_expiry.domain.reservation import ID_PREFIX, project
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.replay.rebuild import rebuild
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.clock import ManualClock
 from tests.support.database import sql
 from tests.support.invariants import alarms, check_invariants

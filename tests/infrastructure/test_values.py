@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infrastructure.objects import values
+from reservation_expiry.infrastructure.objects import values
 
 LEAVES = st.one_of(
     st.none(),

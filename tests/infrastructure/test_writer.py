@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from domain.errors import InvalidTtl
-from domain.events import Held
-from domain.reservation import Reservation
-from infrastructure import writer as writer_module
-from infrastructure.alarm_commands import ClaimDueAlarms
-from infrastructure.application import ReservationApplication
-from infrastructure.commands import ExpireReservation, HoldReservation
-from infrastructure.errors import (
+from reservation_expiry.domain.errors import InvalidTtl
+from reservation_expiry.domain.events import Held
+from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.infrastructure import writer as writer_module
+from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation
+from reservation_expiry.infrastructure.errors import (
     ForkedProcess,
     Overloaded,
     StoreBusy,
@@ -28,12 +28,12 @@ from infrastructure.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from infrastructure.event_mapper import EventMapper
-from infrastructure.sql.queries import Queries
-from infrastructure.sqlite.database import Database
-from infrastructure.sqlite.session import SqliteSession
-from infrastructure.unit_of_work import UnitOfWork, Work
-from infrastructure.writer import Writer
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.sqlite.database import Database
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.infrastructure.writer import Writer
 from tests.support.clock import ManualClock
 from tests.support.invariants import Log, check_invariants
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from infrastructure.application import ReservationApplication
-from infrastructure.commands import HoldReservation
-from infrastructure.errors import StoreBusy, StoreDamaged
-from infrastructure.unit_of_work import UnitOfWork, Work
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.commands import HoldReservation
+from reservation_expiry.infrastructure.errors import StoreBusy, StoreDamaged
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from tests.support.database import have_little_patience
 
 

@@ -4,8 +4,8 @@ from importlib.metadata import requires
 
 import pytest
 
-from domain.errors import InvalidSchedule
-from infrastructure.objects.cron import next_by_cron
+from reservation_expiry.domain.errors import InvalidSchedule
+from reservation_expiry.infrastructure.objects.cron import next_by_cron
 from tests.support.zones import without_any, without_the_systems
 
 NOW = 1_800_000_000_000  # 08:00 UTC

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from infrastructure.address import Address, PostgresAddress
-from infrastructure.postgres.database import LIMITS
+from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.stores.postgres.database import LIMITS
 
 
 class Connection:
@@ -85,5 +85,7 @@ def locked(address: Address, timeout: float = 10) -> Iterator[None]:
 
 def have_little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who cannot have the log's lock at once is told so."""
-    monkeypatch.setattr("infrastructure.sqlite.session.BUSY_TIMEOUT_MS", 0)
+    monkeypatch.setattr(
+        "reservation_expiry.infrastructure.stores.sqlite.session.BUSY_TIMEOUT_MS", 0
+    )
     monkeypatch.setitem(LIMITS, "lock_timeout", 50)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from domain.events import AlarmScheduled, Expired, Held, ReservationEvent
-from domain.reservation import ID_PREFIX, Reservation, project
-from infrastructure import alarm_state
-from infrastructure.address import Address
-from infrastructure.checksum import GENESIS, chain
-from infrastructure.event_mapper import EventMapper
+from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, project
+from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure.checksum import GENESIS, chain
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.database import Connection, snapshot, sql
 
 SHOWN = 20  # problems listed in a failure; the rest are counted

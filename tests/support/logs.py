@@ -1,10 +1,10 @@
 """A small log with a bit of everything, and what is asked of it."""
 
-from infrastructure.address import Address
-from infrastructure.application import ReservationApplication
-from infrastructure.event_mapper import EventMapper
-from infrastructure.store import open_store
-from infrastructure.verify import VerifyReport, verify
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.replay.verify import VerifyReport, verify
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.clock import ManualClock
 
 FOREIGN_TOPIC = "UPDATE events SET topic = 'os:system' WHERE position = 1"

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from api.schedules import Schedules
-from infrastructure.application import ReservationApplication
+from reservation_expiry.api.schedules import Schedules
+from reservation_expiry.infrastructure.application import ReservationApplication
 
 
 @contextmanager

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from infrastructure.address import Address
-from infrastructure.alarm_commands import Attempt, Claim
-from infrastructure.application import ReservationApplication
-from infrastructure.objects.entrypoint import Bindings
-from infrastructure.objects.host import ObjectHost
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.objects.entrypoint import Bindings
+from reservation_expiry.infrastructure.objects.host import ObjectHost
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.clock import ManualClock
 
 

@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from infrastructure.address import PostgresAddress
-from infrastructure.startup import prepare
+from reservation_expiry.infrastructure.startup import prepare
+from reservation_expiry.infrastructure.stores.address import PostgresAddress
 from tests.support.server import free_port
 
 READY_WITHIN_SECONDS = 30.0

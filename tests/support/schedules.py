@@ -5,8 +5,8 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from infrastructure.address import Address
-from infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule
+from reservation_expiry.infrastructure.stores.address import Address
 from tests.support.database import sql
 from tests.support.objects import World
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infrastructure.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
 
-COMMAND = [sys.executable, "-m", "api"]
+COMMAND = [sys.executable, "-m", "reservation_expiry"]
 READY_WITHIN_SECONDS = 20.0
 
 

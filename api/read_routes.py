@@ -1,0 +1,199 @@
+"""Questions beyond the contract: health, lists, histories and the feed of the log.
+
+They live on paths that the contract leaves free, answer GET only, and speak of errors
+in problem documents.
+"""
+
+import base64
+import binascii
+import re
+from dataclasses import fields
+from functools import cache
+from http import HTTPStatus
+
+import msgspec
+from flask import Flask, Response, request
+
+from reservation_expiry.api.bodies import json_response
+from reservation_expiry.api.contract import render
+from reservation_expiry.api.problems import problem
+from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.domain.names import named
+from reservation_expiry.domain.reservation import aggregate_id, is_name
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import UndecodableEvent
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.readiness import Readiness
+from reservation_expiry.infrastructure.stores.sql.queries import RecordedEvent
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
+MAX_INTEGER = 2**53 - 1
+STATUSES = ("held", "expired")
+
+
+class InvalidParameter(Exception):
+    """A query parameter that is not allowed; the text says what is."""
+
+
+def add_question_routes(app: Flask, application: ReservationApplication) -> None:
+    views = QuestionViews(application)
+    for path, view in (
+        ("/healthz", views.healthz),
+        ("/readyz", views.readyz),
+        ("/reservations", views.reservations),
+        ("/reservations/<name:name>/events", views.history),
+        ("/events", views.events),
+    ):
+        app.add_url_rule(path, view_func=view, provide_automatic_options=False)
+    app.register_error_handler(
+        InvalidParameter,
+        lambda error: problem(HTTPStatus.BAD_REQUEST, "invalid-parameter", str(error)),
+    )
+
+
+class QuestionViews:
+    def __init__(self, application: ReservationApplication) -> None:
+        self._application = application
+        self._mapper = application.mapper
+
+    def healthz(self) -> Response:
+        """This process lives."""
+        return json_response({"status": "ok"})
+
+    def readyz(self) -> Response:
+        """This process does its job: writes, and looks after its alarms."""
+        return readiness_response(self._application.readiness())
+
+    def reservations(self) -> Response:
+        """A page of reservations in order of their ids."""
+        limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        found = self._application.queries.reservations(
+            status=_choice("status", STATUSES),
+            prefix=_matching("prefix", r"[a-z0-9-]{0,40}", "up to 40 of a-z, 0-9 and -"),
+            due_before_ms=integer("dueBefore", None, 0, MAX_INTEGER),
+            after=_cursor("cursor"),
+            limit=limit + 1,
+        )
+        page = found[:limit]
+        more = len(found) > limit
+        return json_response(
+            {
+                "reservations": [render(state.name, state) for state in page],
+                "nextCursor": _encode_cursor(page[-1].name) if more else None,
+            }
+        )
+
+    def history(self, name: str) -> Response:
+        """One reservation's events, in order of version."""
+        after = integer("after", 0, 0, MAX_INTEGER)
+        limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        rows = self._application.queries.events_of(
+            aggregate_id(name), after_version=after, limit=limit
+        )
+        if not rows and self._application.get(name) is None:
+            return problem(HTTPStatus.NOT_FOUND, "reservation-not-found", f"{name} was never held.")
+        return json_response(
+            {"reservationId": name, "events": [render_event(row, self._mapper) for row in rows]}
+        )
+
+    def events(self) -> Response:
+        """The log, from behind a position on. Ask again with `next` to follow it."""
+        after = integer("after", 0, 0, MAX_INTEGER)
+        limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        rows = self._application.queries.events_after(after, limit)
+        events = [named(row.originator_id) | render_event(row, self._mapper) for row in rows]
+        return json_response({"events": events, "next": rows[-1].position if rows else after})
+
+
+def readiness_response(found: Readiness) -> Response:
+    body = {
+        "status": "ready" if found.ready else "not ready",
+        "reasons": found.reasons,
+        "backlogMs": found.backlog_ms,
+        "parked": found.parked,
+        "alarms": found.alarm_counts,
+        "logLinesDropped": found.log_lines_dropped,
+    }
+    response = json_response(body, 200 if found.ready else 503)
+    if not found.ready:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def not_ready(reason: str) -> Response:
+    """For a process that cannot even tell how it is."""
+    response = json_response({"status": "not ready", "reasons": [reason]}, 503)
+    response.headers["Retry-After"] = "1"
+    return response
+
+
+def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
+    """An event for clients; one that cannot be decoded says so in `problem`."""
+    shown: dict[str, object] = {
+        "position": row.position,
+        "version": row.originator_version,
+        "event": row.topic.rpartition(".")[2],
+        "recordedAt": row.recorded_at_ms,
+    }
+    try:
+        event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
+    except UndecodableEvent as error:
+        return {**shown, "data": None, "problem": str(error)}
+    data = {_camel(name): getattr(event, name) for name in _own_fields(type(event))}
+    if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
+        data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
+    return {**shown, "data": data}
+
+
+@cache
+def _own_fields(event_class: type) -> tuple[str, ...]:
+    names = (field.name for field in fields(event_class))
+    return tuple(name for name in names if not name.startswith("originator_"))
+
+
+def _camel(key: str) -> str:
+    """created_at_ms -> createdAt"""
+    first, *rest = key.removesuffix("_ms").split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def integer(name: str, default: int | None, low: int, high: int) -> int | None:
+    """A query parameter. Raises InvalidParameter."""
+    text = request.args.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,16}", text) or not low <= int(text) <= high:
+        raise InvalidParameter(f"{name} must be an integer from {low} to {high}.")
+    return int(text)
+
+
+def _choice(name: str, allowed: tuple[str, ...]) -> str | None:
+    text = request.args.get(name)
+    if text is not None and text not in allowed:
+        raise InvalidParameter(f"{name} must be one of: {', '.join(allowed)}.")
+    return text
+
+
+def _matching(name: str, pattern: str, allowed: str) -> str:
+    text = request.args.get(name, "")
+    if not re.fullmatch(pattern, text):
+        raise InvalidParameter(f"{name} must be {allowed}.")
+    return text
+
+
+def _cursor(name: str) -> str:
+    text = request.args.get(name)
+    if text is None:
+        return ""
+    try:
+        after = base64.b64decode(text, altchars=b"-_", validate=True).decode("ascii")
+    except (ValueError, binascii.Error):  # UnicodeError is a ValueError
+        after = ""
+    if not is_name(after):
+        raise InvalidParameter(f"{name} must be a nextCursor of an earlier answer.")
+    return after
+
+
+def _encode_cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode("ascii")).decode("ascii")

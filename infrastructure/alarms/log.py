@@ -1,0 +1,64 @@
+"""One JSON line per attempt at an alarm, on standard output.
+
+Lines of a batch are handed over together (`output.py`). A reader that stands still or went
+away costs the lines, never an alarm: the attempt is in the database by then.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from reservation_expiry.domain.durable_object import parse_object_id
+from reservation_expiry.domain.names import named
+from reservation_expiry.infrastructure.alarms.claims import Attempt
+from reservation_expiry.infrastructure.machine.output import standard_output
+
+ENTRYPOINT = "Reservation"
+
+
+class Lines(Protocol):
+    """Takes whole lines, and never makes anybody wait for what becomes of them."""
+
+    def write(self, lines: bytes, /) -> object: ...
+
+
+class AlarmLog:
+    """Writes to `lines`, standard output unless told otherwise."""
+
+    def __init__(self, lines: Lines | None = None) -> None:
+        self._lines = lines or standard_output()
+        self._encode = msgspec.json.Encoder().encode
+
+    def write(self, attempts: Iterable[Attempt]) -> None:
+        self._lines.write(b"".join(map(self._line, attempts)))
+
+    def _line(self, attempt: Attempt) -> bytes:
+        claim = attempt.claim
+        identity = parse_object_id(claim.id)
+        line = {
+            "event": "reservation-alarm" if identity is None else "object-alarm",
+            "eventType": "alarm",
+            "entrypoint": ENTRYPOINT if identity is None else identity.class_name,
+            **(named(claim.id) if identity is None else {"objectName": identity.name}),
+            "scheduledTime": claim.state.scheduled_time,
+            "isRetry": claim.retry_count > 0,
+            "retryCount": claim.retry_count,
+            "outcome": attempt.outcome,
+            "latenessMs": attempt.lateness_ms,
+        }
+        if claim.cut_off:
+            line["lapsed"] = True  # it was in hand before, and not settled in time
+        if attempt.began_at_ms is not None:
+            line["durationMs"] = attempt.at_ms - attempt.began_at_ms
+        if attempt.error is not None:
+            line["error"] = f"{type(attempt.error).__name__}: {_words(attempt.error)}"
+        return self._encode(line) + b"\n"
+
+
+def _words(error: Exception) -> str:
+    """What it says, whatever it says: people's code raised it."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception as worse:
+        return f"({type(worse).__name__} while it was asked what it says)"

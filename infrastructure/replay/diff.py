@@ -1,0 +1,85 @@
+"""What began, ended and moved between two times, told from the log."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from reservation_expiry.domain.events import Expired, Held
+from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, apply
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
+
+PAGE_EVENTS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change. `at_ms` is when it was recorded, in Unix milliseconds."""
+
+    at_ms: int
+    what: Literal["began", "moved", "ended"]
+    name: str
+    position: int
+    detail: str
+
+
+def diff(queries: Queries, mapper: EventMapper, from_ms: int, to_ms: int) -> Iterator[Change]:
+    """The changes recorded after `from_ms` and up to `to_ms`, in order of the log.
+
+    A hold of something that was held at the time moves it; any other begins it. Memory
+    grows with the number of names that changed, not with the log. Raises
+    UndecodableEvent.
+    """
+    states: dict[str, Reservation | None] = {}
+    position = 0
+    while rows := queries.events_recorded(from_ms, to_ms, position, PAGE_EVENTS):
+        for row in rows:
+            if not row.originator_id.startswith(ID_PREFIX):
+                continue
+            change = _change(queries, mapper, states, row)
+            if change is not None:
+                yield change
+        position = rows[-1].position
+
+
+def _change(
+    queries: Queries,
+    mapper: EventMapper,
+    states: dict[str, Reservation | None],
+    row: RecordedEvent,
+) -> Change | None:
+    before = _before(queries, mapper, states, row)
+    event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
+    states[row.originator_id] = apply(before, event)
+    name = row.originator_id.removeprefix(ID_PREFIX)
+    if type(event) is Held:
+        was_held = before is not None and before.status == "held"
+        what = "moved" if was_held else "began"
+        detail = f"until {event.expires_at_ms}"
+        if was_held:
+            detail += f", was until {before.expires_at_ms}"
+    elif type(event) is Expired:
+        what, detail = "ended", f"expired at {event.expired_at_ms}"
+    else:
+        return None
+    return Change(row.recorded_at_ms, what, name, row.position, detail)
+
+
+def _before(
+    queries: Queries,
+    mapper: EventMapper,
+    states: dict[str, Reservation | None],
+    row: RecordedEvent,
+) -> Reservation | None:
+    """The state before the event in `row`: known, or replayed the first time."""
+    if row.originator_id not in states:
+        state = None
+        for earlier in queries.history(row.originator_id):
+            if earlier.originator_version >= row.originator_version:
+                break
+            event = mapper.decode(
+                earlier.originator_id, earlier.originator_version, earlier.topic, earlier.state
+            )
+            state = apply(state, event)
+        return state
+    return states[row.originator_id]

@@ -1,0 +1,36 @@
+"""Columns of rows as PostgreSQL's array literals.
+
+The driver can do this, element by element in Python; for the rows of a batch that is more
+work than everything else that a hold needs. A literal is one join.
+(https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO)
+"""
+
+from collections.abc import Iterable
+
+from reservation_expiry.infrastructure.stores.sql.tables import Table
+
+
+def columns(table: Table, rows: Iterable[tuple]) -> list[str]:
+    """One literal for each column, of the rows' values in their order."""
+    by_column = zip(table.columns.values(), zip(*rows, strict=True), strict=True)
+    return [_LITERAL_OF[type_](values) for type_, values in by_column]
+
+
+def texts(values: Iterable[str]) -> str:
+    return "{" + ",".join([_quoted(value) for value in values]) + "}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _numbers(values: Iterable[float | None]) -> str:
+    return "{" + ",".join(["NULL" if v is None else repr(v) for v in values]) + "}"
+
+
+def _bytes(values: Iterable[bytes]) -> str:
+    return "{" + ",".join([f'"\\\\x{value.hex()}"' for value in values]) + "}"
+
+
+_LITERAL_OF = {"bigint": _numbers, "double precision": _numbers, "text": texts, "bytea": _bytes}

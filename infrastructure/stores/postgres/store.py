@@ -1,0 +1,74 @@
+"""The PostgreSQL store as the rest of the project sees it (`infrastructure/stores/store.py`)."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from reservation_expiry.infrastructure.errors import DatabaseRefused, StoreError
+from reservation_expiry.infrastructure.stores.postgres import schema
+from reservation_expiry.infrastructure.stores.postgres.database import Database
+from reservation_expiry.infrastructure.stores.postgres.engine import Engine, read_engine
+from reservation_expiry.infrastructure.stores.postgres.session import PostgresSession
+from reservation_expiry.infrastructure.stores.postgres.watch import Watch
+
+ASK_AGAIN_SECONDS = 1.0
+SAY_AGAIN_SECONDS = 10.0
+# What a server says that is there but refuses us for good, as far as its words can be read.
+FOR_GOOD = ("password authentication failed", "does not exist", "no pg_hba.conf entry")
+
+logger = logging.getLogger(__name__)
+
+
+class PostgresStore(Database):
+    newest_schema = len(schema.MIGRATIONS)
+
+    def session(self) -> PostgresSession:
+        return PostgresSession(self)
+
+    def quick_reader(self) -> None:
+        """None: every read here waits for the server."""
+
+    def engine(self) -> Engine:
+        return read_engine(self)
+
+    def watch(self, on_alarm: Callable[[int], object]) -> Watch:
+        return Watch(self, on_alarm)
+
+    def wait_until_there(self) -> None:
+        """Waits for a server that does not answer yet. Raises DatabaseRefused if it answers
+        that it does not know us."""
+        said = 0.0
+        while True:
+            try:
+                with self.lent():
+                    return
+            except StoreError as error:
+                if any(words in str(error) for words in FOR_GOOD):
+                    raise DatabaseRefused(f"{self.address} cannot be opened: {error}") from error
+                if time.monotonic() - said > SAY_AGAIN_SECONDS or not said:
+                    logger.warning("waiting for %s: %s", self.address, error)
+                    said = time.monotonic()
+            time.sleep(ASK_AGAIN_SECONDS)
+
+    def exists(self) -> bool:
+        return self.schema_version() > 0
+
+    def refuse_if_unfit(self) -> None:
+        if not self.exists():
+            schema.refuse_if_not_to_be_made(self)
+
+    def cautions(self) -> Iterator[str]:
+        """Settings of the server with which it does not do what is promised."""
+        yield from self.doubts()
+
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """That is the server's to say (amcheck)."""
+        return []
+
+    def schema_version(self) -> int:
+        version, now_ms = schema.schema_version(self)
+        self.clock.observe(now_ms)
+        return version
+
+    def migrate(self) -> None:
+        schema.migrate(self)

@@ -1,0 +1,60 @@
+"""What is read from a store and written to it: the shapes of its rows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+AlarmRow = tuple[str, float | None, bytes]
+"""(id, next_run_time in Unix seconds or None when parked, job_state)"""
+
+ReservationRow = tuple[str, int, str, int, int, int | None, int, int | None]
+"""(name, version, status, created, expires and expired at in ms, count, alarm at in ms)"""
+
+
+ObjectRow = tuple[str, int, int | None]
+"""(id, version, what its alarm is set to in ms)"""
+
+OwnerRow = tuple[str, int, str]
+"""(token, until when its objects are its own in ms, which process it is)"""
+
+SnapshotRow = tuple[str, int, bytes]
+"""(id, version, the storage after it as JSON)"""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmScope:
+    """Which alarms a process can run: those whose ids begin with one of `prefixes`, and
+    whose object is not in the hands of an owner other than `owner`."""
+
+    prefixes: tuple[str, ...]
+    owner: str | None = None
+
+
+LogRow = tuple[str, int, str, bytes, int]
+"""(originator_id, originator_version, topic, state, position)"""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A range of names: their events in order, and the rows projected from them.
+
+    `last_name` is where the next chunk goes on, None after the last one.
+    """
+
+    last_name: str | None
+    events: Iterator[LogRow]
+    reservations: dict[str, ReservationRow]
+    alarms: dict[str, AlarmRow]
+
+
+@dataclass(slots=True)
+class ObjectChunk:
+    """A range of ids: their events in order, and the rows projected from them.
+
+    `last_id` is where the next chunk goes on, None after the last one.
+    """
+
+    last_id: str | None
+    events: Iterator[LogRow]
+    objects: dict[str, ObjectRow]
+    alarms: dict[str, AlarmRow]
+    snapshots: dict[str, SnapshotRow]

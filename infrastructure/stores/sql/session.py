@@ -1,0 +1,302 @@
+"""The statements of a write transaction that are the same for every store."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.infrastructure.errors import DamagedLog, StoreUnavailable
+from reservation_expiry.infrastructure.stores.row_types import (
+    AlarmRow,
+    AlarmScope,
+    Chunk,
+    ObjectChunk,
+    ObjectRow,
+    OwnerRow,
+    ReservationRow,
+    SnapshotRow,
+)
+from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
+from reservation_expiry.infrastructure.stores.sql.chunks import read_chunk, read_object_chunk
+from reservation_expiry.infrastructure.stores.sql.head import read_head
+from reservation_expiry.infrastructure.stores.sql.rows import Rows
+from reservation_expiry.infrastructure.stores.sql.tables import (
+    ALARMS,
+    EVENTS,
+    OBJECTS,
+    RESERVATIONS,
+    SNAPSHOTS,
+    Table,
+)
+
+# How many of an aggregate's newest events are fetched to decide on it: the current hold's.
+TAIL_EVENTS = 4
+
+NO_LIMIT = 2**63 - 1
+
+EventRow = tuple[int, str, int, str, bytes, int, bytes]
+TailRow = tuple[str, int, str, bytes]
+"""(originator_id, version, topic, state)"""
+
+_HISTORY = """
+SELECT originator_version, topic, CAST(state AS BLOB) FROM events
+WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
+_ALARM = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
+_IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
+# In an order, so that a table is read by its key and an index by itself.
+_ALL_OF = {
+    "reservations": (
+        "SELECT sum(length(status)) FROM"
+        " (SELECT status FROM reservations ORDER BY name LIMIT ?) AS by_name",
+    ),
+    "alarms": (
+        "SELECT sum(length(job_state)) FROM"
+        " (SELECT job_state FROM alarms ORDER BY id LIMIT ?) AS by_id",
+        "SELECT count(next_run_time) FROM"
+        " (SELECT next_run_time FROM alarms ORDER BY next_run_time LIMIT ?) AS by_time",
+    ),
+}
+_OBJECTS_SET = """
+SELECT id, alarm_at_ms FROM objects WHERE alarm_at_ms IS NOT NULL AND id > ?
+ORDER BY id LIMIT ?"""
+_RESERVATIONS_SET = """
+SELECT ? || name, alarm_at_ms FROM reservations WHERE alarm_at_ms IS NOT NULL AND name > ?
+ORDER BY name LIMIT ?"""
+MOVE_HEAD = "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?"
+_ACQUIRE = """
+INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
+ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, wanted = 0
+WHERE ownerships.owner = excluded.owner OR NOT EXISTS (
+    SELECT 1 FROM owners WHERE token = ownerships.owner AND until_ms > ?)"""
+_RENEW_OWNER = """
+INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
+ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
+
+
+class Session(ABC):
+    """One connection, used by one thread, one transaction at a time.
+
+    Each method is one statement however many rows it takes. Raises, from every method:
+    StoreBusy, StoreDamaged, StoreFull, StoreUnavailable, VersionConflict.
+    """
+
+    is_aborted = False  # whether a failed statement has left a transaction of no use
+    LOCK_ROWS = ""  # what keeps rows that another process is claiming from being claimed
+
+    @abstractmethod
+    def begin(self, *, appends: bool = True, wanted: Sequence[str] = ()) -> list[TailRow]:
+        """Begins a transaction; one that `appends` has the log to itself until its end.
+
+        Returns the `tails` of those wanted.
+        """
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Returns once the transaction is on disk."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Ends the transaction, if there is one, with nothing written."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the connection; the next `begin` opens another."""
+
+    @abstractmethod
+    def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
+        """The newest TAIL_EVENTS events of each, in order of id and version."""
+
+    @abstractmethod
+    def _rows(self) -> Rows:
+        """The transaction's connection, for reading."""
+
+    @abstractmethod
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Executes it now. How many rows it touched."""
+
+    def _write(self, table: str, statement: str, parameters: Sequence[Any] = ()) -> None:
+        """Executes it at the latest before the next statement that reads, or the commit."""
+        self._run(statement, parameters)
+
+    @abstractmethod
+    def _put(self, table: Table, rows: Sequence[tuple]) -> None: ...
+
+    @abstractmethod
+    def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
+        """A condition that the column is one of these, and its value."""
+
+    # The log
+
+    def history(self, aggregate_id: str, after_version: int = 0) -> list[tuple[int, str, bytes]]:
+        """All events of one aggregate, or those behind a version: (version, topic, state)."""
+        return self._fetch(_HISTORY, (aggregate_id, after_version))
+
+    def head(self) -> tuple[int, bytes]:
+        """The newest committed position and its checksum."""
+        try:
+            return read_head(self._rows())[:2]
+        except DamagedLog as error:  # nobody's fault who appends, and not to be counted as one
+            raise StoreUnavailable(f"the database cannot be used: {error}") from error
+
+    def append(self, rows: Sequence[EventRow]) -> None:
+        """Adds events and moves the head, and with it the projections, to the last."""
+        self._put(EVENTS, rows)
+        position, checksum = rows[-1][0], rows[-1][-1]
+        self._write("log_head", MOVE_HEAD, (position, checksum, position))
+
+    def mark_projected(self) -> None:
+        """Says that the projections follow from the whole log."""
+        self._write("log_head", "UPDATE log_head SET projected_position = position")
+
+    def mark_written(self) -> None:
+        """Has the commit write something, though nothing is different after it.
+
+        SQLite leaves a page alone that is overwritten with what it holds, hence two steps.
+        """
+        self._run("UPDATE log_head SET projected_position = projected_position + 1")
+        self._run("UPDATE log_head SET projected_position = projected_position - 1")
+
+    # Alarms
+
+    def put_alarms(self, rows: Sequence[AlarmRow]) -> None:
+        self._put(ALARMS, rows)
+
+    def delete_alarms(self, alarm_ids: Sequence[str]) -> None:
+        self._delete("alarms", alarm_ids)
+
+    def due_alarms(self, now_ms: int, limit: int, scope: AlarmScope) -> list[AlarmRow]:
+        """Alarms whose time has come and which the scope has, the earliest first; those
+        that another transaction is claiming just now are left out."""
+        where, values = in_scope(scope, now_ms)
+        return self._fetch(
+            # A limit that the planner knows, so that it never thinks of reading all that is due.
+            f"{_ALARM} WHERE next_run_time <= ? AND {where} ORDER BY next_run_time LIMIT {limit:d}"
+            + self.LOCK_ROWS,
+            (now_ms / 1000, *values),
+        )
+
+    def alarm(self, alarm_id: str) -> AlarmRow | None:
+        return self._one(f"{_ALARM} WHERE id = ?", (alarm_id,))
+
+    def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool:
+        """Writes `row` if the alarm's state still is `expected`. Whether it was."""
+        alarm_id, next_run_time, job_state = row
+        changed = self._run(
+            "UPDATE alarms SET next_run_time = ?, job_state = ?" + _IF_UNCHANGED,
+            (next_run_time, job_state, alarm_id, expected),
+        )
+        return changed == 1
+
+    def park_alarm(self, alarm_id: str, expected: bytes) -> None:
+        """Takes the alarm out of the clock's sight if its state still is `expected`."""
+        park = "UPDATE alarms SET next_run_time = NULL" + _IF_UNCHANGED
+        self._write("alarms", park, (alarm_id, expected))
+
+    def remove_alarm(self, alarm_id: str, expected: bytes) -> bool:
+        """Deletes the alarm if its state still is `expected`. Whether it was."""
+        return self._run("DELETE FROM alarms" + _IF_UNCHANGED, (alarm_id, expected)) == 1
+
+    def alarms_set(self, after_id: str, limit: int) -> list[tuple[str, int]]:
+        """(id, when) of the next alarms behind an id that the read model says are set."""
+        name = after_id.removeprefix(ID_PREFIX)
+        if after_id < ID_PREFIX:  # objects come before reservations
+            found = self._fetch(_OBJECTS_SET, (after_id, limit))
+            if found:
+                return found
+            name = ""
+        return self._fetch(_RESERVATIONS_SET, (ID_PREFIX, name, limit))
+
+    # The read model
+
+    def put_reservations(self, rows: Sequence[ReservationRow]) -> None:
+        self._put(RESERVATIONS, rows)
+
+    def delete_reservations(self, names: Sequence[str]) -> None:
+        self._delete("reservations", names, key="name")
+
+    def chunk(self, after_name: str, limit: int) -> Chunk:
+        """The log and its projections for the next `limit` names (see `chunks.py`)."""
+        return read_chunk(self._rows(), after_name, limit)
+
+    # Projections that are damaged
+
+    def read_all(self, table: str) -> None:
+        """Each page of `reservations` or `alarms`, and of its indexes. Raises StoreDamaged."""
+        for statement in _ALL_OF[table]:
+            self._fetch(statement, (NO_LIMIT,))
+
+    @abstractmethod
+    def times_set_aside(self, table: str) -> int:
+        """How often a table of this name was set aside."""
+
+    @abstractmethod
+    def set_aside(self, table: str, mark: int) -> None:
+        """Puts an empty one in the place of the table, which stays as damaged_<table>_<mark>.
+        A mark must be used once only."""
+
+    # Durable objects
+
+    def object_row(self, object_id: str) -> ObjectRow | None:
+        return self._one("SELECT id, version, alarm_at_ms FROM objects WHERE id = ?", (object_id,))
+
+    def put_objects(self, rows: Sequence[ObjectRow]) -> None:
+        self._put(OBJECTS, rows)
+
+    def delete_objects(self, object_ids: Sequence[str]) -> None:
+        self._delete("objects", object_ids)
+
+    def object_chunk(self, after_id: str, limit: int) -> ObjectChunk:
+        """The log and its projections for the next `limit` objects (see `chunks.py`)."""
+        return read_object_chunk(self._rows(), after_id, limit)
+
+    def snapshot(self, object_id: str) -> SnapshotRow | None:
+        return self._one(
+            "SELECT id, version, CAST(state AS BLOB) FROM snapshots WHERE id = ?", (object_id,)
+        )
+
+    def put_snapshot(self, row: SnapshotRow) -> None:
+        self._put(SNAPSHOTS, [row])
+
+    def delete_snapshots(self, object_ids: Sequence[str]) -> None:
+        self._delete("snapshots", object_ids)
+
+    # Who runs which object
+
+    def owner_of(self, object_id: str) -> str | None:
+        row = self._one("SELECT owner FROM ownerships WHERE id = ?", (object_id,))
+        return None if row is None else row[0]
+
+    def acquire(self, object_id: str, owner: str, now_ms: int) -> bool:
+        """Makes the object the owner's unless another has it, who is then asked for it."""
+        if self._run(_ACQUIRE, (object_id, owner, now_ms)) == 1:
+            return True
+        self._run("UPDATE ownerships SET wanted = 1 WHERE id = ? AND wanted = 0", (object_id,))
+        return False
+
+    def owners(self) -> list[OwnerRow]:
+        return self._fetch("SELECT token, until_ms, process FROM owners")
+
+    def renew_owner(self, row: OwnerRow) -> None:
+        self._write("owners", _RENEW_OWNER, row)
+
+    def forget_owners(self, tokens: Sequence[str]) -> None:
+        """Their objects are free."""
+        self._delete("ownerships", tokens, key="owner")
+        self._delete("owners", tokens, key="token")
+
+    def release(self, object_ids: Sequence[str], owner: str) -> None:
+        """These objects of the owner's are free."""
+        among, wanted = self._among("id", object_ids)
+        release = f"DELETE FROM ownerships WHERE {among} AND owner = ?"
+        self._write("ownerships", release, (wanted, owner))
+
+    def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
+        among, wanted = self._among(key, keys)
+        self._write(table, f"DELETE FROM {table} WHERE {among}", (wanted,))
+
+    def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
+        rows = self._fetch(statement, parameters)
+        return rows[0] if rows else None
+
+    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        return self._rows().all(statement, parameters)

@@ -1,0 +1,81 @@
+"""The SQLite store as the rest of the project sees it (`infrastructure/stores/store.py`)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from reservation_expiry.infrastructure.clock import Clock, SystemClock
+from reservation_expiry.infrastructure.errors import StoreError
+from reservation_expiry.infrastructure.machine.files import open_to_others
+from reservation_expiry.infrastructure.stores.sqlite import schema
+from reservation_expiry.infrastructure.stores.sqlite.database import Database
+from reservation_expiry.infrastructure.stores.sqlite.engine import Engine, read_engine
+from reservation_expiry.infrastructure.stores.sqlite.quick_reader import QuickReader
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
+
+FINDINGS = 50  # of SQLite's own that are told
+_BUT_THE_LOG = "SELECT quote(name) FROM sqlite_schema WHERE type = 'table' AND name <> 'events'"
+
+
+class SqliteStore(Database):
+    newest_schema = len(schema.MIGRATIONS)
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.address = self.path
+        self.clock: Clock = SystemClock()
+
+    def session(self) -> SqliteSession:
+        return SqliteSession(self)
+
+    def quick_reader(self) -> QuickReader:
+        return QuickReader(self)
+
+    def engine(self) -> Engine:
+        return read_engine(self)
+
+    def watch(self, on_alarm: Callable[[int], object]) -> "NoWatch":
+        return NoWatch()
+
+    def wait_until_there(self) -> None:
+        """A file is there or is made."""
+
+    def exists(self) -> bool:
+        return self.path.is_file()
+
+    def refuse_if_unfit(self) -> None:
+        if self.path.exists():
+            schema.refuse_if_not_writable(self)
+        else:
+            schema.refuse_if_not_to_be_made(self.path)
+
+    def cautions(self) -> Iterator[str]:
+        return open_to_others(self.path)
+
+    def integrity(self, *, thorough: bool) -> list[str]:
+        """The log and what follows from it are compared row by row, by their keys; that
+        leaves what alarms are found by, and what is none of either."""
+        found: list[str] = []
+        try:
+            tables = [""] if thorough else [f"({name})" for (name,) in self.all(_BUT_THE_LOG)]
+            for table in tables:
+                rows = self.all(f"PRAGMA integrity_check{table}")
+                found += [line for (text,) in rows for line in str(text).splitlines()]
+        except StoreError as error:
+            found.append(str(error))
+        return [f"SQLite says: {line}" for line in found if line != "ok"][:FINDINGS]
+
+    def schema_version(self) -> int:
+        return schema.schema_version(self)
+
+    def migrate(self) -> None:
+        schema.migrate(self)
+
+
+class NoWatch:
+    """SQLite tells nobody; the alarm clock's own looks find what others have set."""
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
