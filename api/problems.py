@@ -46,6 +46,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     store.ForkedProcess: HTTPStatus.INTERNAL_SERVER_ERROR,
     store.StoreDamaged: HTTPStatus.INTERNAL_SERVER_ERROR,
     store.RowRefused: HTTPStatus.INTERNAL_SERVER_ERROR,
+    store.EventRefused: HTTPStatus.CONFLICT,
     store.VersionConflict: HTTPStatus.CONFLICT,
     store.ObjectElsewhere: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ObjectDropped: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -102,6 +102,14 @@ class VersionConflict(StoreError, IntegrityError):
     of_one = True
 
 
+class EventRefused(StoreError):
+    """Saved by the library's interface, an event would leave something that never ends."""
+
+    code = "event-refused"
+    sentence = "these events are not what the rules would have decided"
+    of_one = True
+
+
 class ObjectElsewhere(StoreError):
     """Another process runs the durable object, and has not handed it over in time."""
 

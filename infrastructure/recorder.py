@@ -1,7 +1,8 @@
 """The log as the `eventsourcing` library sees it: its recorder interfaces over our store.
 
 Saving goes through the writer like every other command, so an aggregate saved with the
-library's own `Application.save` gets positions, checksums and projections all the same.
+library's own `Application.save` gets positions, checksums, an alarm and a read-model row, or
+is refused.
 """
 
 import threading
@@ -21,7 +22,10 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment
 
-from reservation_expiry.infrastructure.errors import VersionConflict
+from reservation_expiry.domain.durable_object import OBJECT_PREFIX
+from reservation_expiry.domain.events import ReservationEvent
+from reservation_expiry.domain.reservation import Reservation, broken_rule, project
+from reservation_expiry.infrastructure.errors import EventRefused, VersionConflict
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
@@ -32,27 +36,44 @@ FOLLOW_CHUNK = 500
 
 
 class RecordEvents(Work):
-    """Appends events that were decided elsewhere, each on the version it was decided on."""
+    """Appends events that were decided elsewhere, each on the version it was decided on.
+
+    Raises VersionConflict, and EventRefused for what the rules would not have decided: an
+    object's events, which its owner alone may write, or a hold whose alarm is not set.
+    """
 
     def __init__(self, mapper: EventMapper, stored_events: Sequence[StoredEvent]) -> None:
         self._events = [mapper.to_domain_event(stored) for stored in stored_events]
+        for event in self._events:
+            if event.originator_id.startswith(OBJECT_PREFIX):
+                raise EventRefused(
+                    f"{event.originator_id} is an object, and its owner alone writes its events: "
+                    "call its methods"
+                )
         self.aggregate_ids = tuple({event.originator_id for event in self._events})
 
     def run(self, unit: UnitOfWork) -> None:
-        expected = {}
+        states = {i: unit.reservation(i) for i in self.aggregate_ids}
         for event in self._events:
-            current = expected.get(event.originator_id)
-            if current is None:
-                state = unit.reservation(event.originator_id)
-                current = 0 if state is None else state.version
-            if event.originator_version != current + 1:
-                raise VersionConflict(
-                    f"{event.originator_id} is at version {current}: version "
-                    f"{event.originator_version} does not follow"
-                )
-            expected[event.originator_id] = event.originator_version
+            states[event.originator_id] = _followed_by(states[event.originator_id], event)
+        for aggregate_id, state in states.items():
+            if state is not None and state.status == "held" and state.alarm_at_ms is None:
+                raise EventRefused(f"{aggregate_id} would be held without an alarm, for ever")
         for event in self._events:
             unit.append(event.originator_id, (event,))
+
+
+def _followed_by(state: Reservation | None, event: ReservationEvent) -> Reservation:
+    version = 0 if state is None else state.version
+    if event.originator_version != version + 1:
+        raise VersionConflict(
+            f"{event.originator_id} is at version {version}: version "
+            f"{event.originator_version} does not follow"
+        )
+    broken = broken_rule(state, event)
+    if broken is not None:
+        raise EventRefused(f"{event.originator_id}: {broken}")
+    return project(state, (event,))
 
 
 class Recorder(ApplicationRecorder):
