@@ -27,6 +27,7 @@ from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import STATE_STOPPED
 from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy import Engine
 
@@ -35,6 +36,7 @@ from reservation_expiry.infrastructure.alarms.claims import Claim
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.errors import StoreDamaged, StoreError
+from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_seconds
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 
 POLL_SECONDS = 1.0  # looks at least this often: another process may have set an alarm
@@ -90,8 +92,8 @@ class BatchExecutor(ThreadPoolExecutor):
 class AlarmJobStore(SQLAlchemyJobStore):
     """The alarms table as a job store: it hands out claims and writes nothing itself.
 
-    `lookup_job` and `get_all_jobs` are the library's own, over its own table shape. A row
-    that cannot be read is left out of them, never removed.
+    APScheduler's questions (`get_jobs`, `get_job`) are answered from its rows, parked ones as
+    paused jobs. A row that cannot be read is left out, never removed.
     """
 
     def __init__(
@@ -202,19 +204,46 @@ class AlarmJobStore(SQLAlchemyJobStore):
     def remove_all_jobs(self) -> None:
         raise NotImplementedError("alarms follow from the log")
 
+    def lookup_job(self, job_id: str) -> Job | None:
+        found = self._get_jobs(self.jobs_t.c.id == job_id)
+        return found[0] if found else None
+
     def _get_jobs(self, *conditions: Any) -> list[Job]:
         columns = self.jobs_t.c
         selectable = self.jobs_t.select().where(*conditions).order_by(columns.next_run_time)
         with self.engine.begin() as connection:
             rows = connection.execute(selectable).all()
-        return [job for row in rows if (job := self._reconstitute_job(row.job_state, row.id))]
+        return [job for row in rows if (job := self._shown(row)) is not None]
 
-    def _reconstitute_job(self, job_state: bytes, job_id: str = "") -> Job | None:
+    def _shown(self, row: Any) -> Job | None:
+        """An alarm as APScheduler's questions are answered. What is run is a batch: a job that
+        somebody were to run by itself would have what is due looked for."""
         try:
-            state = alarm_state.decode(job_state)
-        except alarm_state.UnreadableAlarm:
+            state = alarm_state.decode(row.job_state)
+            due = (
+                None
+                if row.next_run_time is None
+                else datetime_of_ms(ms_of_seconds(row.next_run_time))
+            )
+        except (alarm_state.UnreadableAlarm, ValueError, OverflowError):
             return None
-        return self._job(job_id, Batch([Claim(job_id, state, job_state)]))
+        run_at = datetime_of_ms(state.scheduled_time)
+        job = Job(
+            self._scheduler,
+            id=row.id,
+            func=self._scheduler.wakeup,
+            args=(),
+            kwargs={},
+            name=row.id,
+            trigger=DateTrigger(run_at, timezone=UTC),
+            executor=ALARMS,
+            misfire_grace_time=None,
+            coalesce=True,
+            max_instances=1,
+            next_run_time=due,
+        )
+        job._jobstore_alias = self._alias
+        return job
 
 
 class AlarmScheduler(BackgroundScheduler):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from apscheduler.schedulers.base import STATE_STOPPED
 
+from reservation_expiry.domain.reservation import ID_PREFIX
 from reservation_expiry.infrastructure.alarms.clock import (
     AlarmJobStore,
     AlarmScheduler,
@@ -22,6 +23,7 @@ from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import OutcomeUnknown, StoreBusy
+from reservation_expiry.infrastructure.instants import datetime_of_ms
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
 from reservation_expiry.infrastructure.writer import Writer
 from tests.crash.staging import expired_count, hold_in, now_ms
@@ -271,3 +273,38 @@ def test_f78_a_job_is_over_for_nobody(clockwork: Clockwork) -> None:
     first = trigger.get_next_fire_time(None, None)
     assert first == trigger.get_next_fire_time(first, None)
     assert first.year == 9999
+
+
+# The table of alarms, as APScheduler's questions have it
+
+
+def test_apscheduler_is_told_of_every_alarm_from_the_table(
+    new_address: Callable[[], Address],
+) -> None:
+    address = new_address()
+    due_ms = now_ms() + 600_000
+    hold_in(address, ["seat-1", "seat-2", "seat-3", "seat-4"], due_at_ms=due_ms)
+    sql(address, f"UPDATE alarms SET next_run_time = NULL WHERE id = '{ID_PREFIX}seat-2'")
+    sql(address, f"UPDATE alarms SET job_state = x'00' WHERE id = '{ID_PREFIX}seat-3'")
+    sql(
+        address,
+        f"UPDATE alarms SET next_run_time = next_run_time + 1 WHERE id = '{ID_PREFIX}seat-4'",
+    )
+    application = ReservationApplication(address)
+    application.start()
+    try:
+        scheduler = application.alarm_clock._scheduler
+        jobs = scheduler.get_jobs("alarms")
+        assert [job.id.rpartition("/")[2] for job in jobs] == ["seat-1", "seat-4", "seat-2"]
+        assert [job.next_run_time for job in jobs] == [
+            datetime_of_ms(due_ms),
+            datetime_of_ms(due_ms + 1_000),
+            None,
+        ]
+        assert {job.trigger.run_date for job in jobs} == {datetime_of_ms(due_ms)}
+        assert scheduler.get_job(jobs[0].id, "alarms").next_run_time == datetime_of_ms(due_ms)
+        assert scheduler.get_job(jobs[0].id.replace("seat-1", "seat-9"), "alarms") is None
+        scheduler.remove_job(jobs[0].id, "alarms")
+        assert len(scheduler.get_jobs("alarms")) == 3, "only what ends a hold removes its alarm"
+    finally:
+        application.stop()
