@@ -7,15 +7,15 @@ host's event loop, each with its claim renewed until it has ended.
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX, parse_object_id
+from reservation_expiry.domain.durable_object import OBJECT_PREFIX, ObjectId, parse_object_id
 from reservation_expiry.infrastructure.alarms.claims import (
     Attempt,
     Claim,
@@ -32,9 +32,7 @@ from reservation_expiry.infrastructure.objects.live_object import LiveObject
 from reservation_expiry.infrastructure.objects.object_commands import SlowDownAlarm
 from reservation_expiry.infrastructure.objects.running_code import guarded
 from reservation_expiry.infrastructure.objects.tasks import HandlerTimeout
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.host import ObjectHost
+from reservation_expiry.infrastructure.unit_of_work import Work
 
 HANDLER_LIMIT_SECONDS = 15 * 60.0
 MAX_RUNNING = 1_000  # alarms under way, beyond which no more are claimed
@@ -48,10 +46,26 @@ class NoHandler(Exception):
     """The class has no alarm() any more."""
 
 
+class Objects(Protocol):
+    """The objects of a process, for their alarms (`ObjectHost`)."""
+
+    token: str
+    accepting: bool
+    classes: Mapping[str, type]
+    loop: asyncio.AbstractEventLoop
+
+    def now_ms(self) -> int: ...
+    def notice(self, at_ms: int) -> None: ...
+    def should_yield(self, object_id: str) -> bool: ...
+    def park(self, object_ids: list[str]) -> None: ...
+    async def execute(self, work: Work) -> Any: ...
+    async def using(self, identity: ObjectId, use: Callable[[LiveObject], Any]) -> Any: ...
+
+
 class ObjectAlarmRunner:
     """`take(claims)` from any thread; the rest is the loop's."""
 
-    def __init__(self, host: "ObjectHost", handler: AlarmHandler, limit_seconds: float) -> None:
+    def __init__(self, host: Objects, handler: AlarmHandler, limit_seconds: float) -> None:
         self._host = host
         self._handler = handler
         self._limit_seconds = limit_seconds
@@ -174,18 +188,18 @@ class ObjectAlarmRunner:
     async def _in_turn(self, live: LiveObject, claim: Claim) -> Attempt | None:
         async with live.alarm_turn:
             await live.tasks.ready()
-            if not live.begin_alarm(claim):
+            if not live.memory.begin_alarm(claim):
                 return None  # it was set anew, or deleted, since it was claimed
             began_at_ms = self._host.now_ms()
             try:
                 await self._handle(live, claim)
             except asyncio.CancelledError:
-                live.end_alarm(well=False)
+                live.memory.end_alarm(well=False)
                 raise
             except Exception as error:
                 attempt = await self._failed(live, claim, error)
                 return replace(attempt, began_at_ms=began_at_ms)
-            live.end_alarm(well=True)
+            live.memory.end_alarm(well=live.dropped is None)
             live.refuse_if_dropped()
             await live.durable()
             return Attempt(claim, "ok", self._host.now_ms(), began_at_ms=began_at_ms)
@@ -198,17 +212,17 @@ class ObjectAlarmRunner:
         await live.run_limited(_handler(method, info), self._limit_seconds)
 
     async def _failed(self, live: LiveObject, claim: Claim, error: Exception) -> Attempt:
-        untouched = live.end_alarm(well=False)
+        untouched = live.memory.end_alarm(well=False)
         if not isinstance(error, StoreError | HandlerTimeout | NoHandler):
             logger.error("the alarm of %s failed", claim.id, exc_info=error)
         if isinstance(error, StoreStopped) or (live.dropped and isinstance(error, StoreError)):
             raise error
         if not untouched:
-            next_at_ms = live.stored.alarm_at_ms
+            next_at_ms = live.memory.stored.alarm_at_ms
             return await self._host.execute(SlowDownAlarm(claim, next_at_ms, error))
         attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
         if attempt.outcome == "parked":
-            live.park_alarm()
+            live.memory.park_alarm()
         return attempt
 
     async def _release(self, claims: list[Claim], after_ms: int) -> None:

@@ -1,14 +1,12 @@
 """What a class is written against: its base, its context, what its alarm is told."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from reservation_expiry.domain.durable_object import ObjectId
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.changes import Fact
-    from reservation_expiry.infrastructure.objects.live_object import LiveObject
-    from reservation_expiry.infrastructure.objects.storage import Storage
+from reservation_expiry.infrastructure.objects.changes import Fact
+from reservation_expiry.infrastructure.objects.storage import Storage
 
 
 class DurableObject:
@@ -25,10 +23,22 @@ class DurableObject:
         self.env = env
 
 
+class Host(Protocol):
+    """What a context hands on to: the object in memory."""
+
+    def now_ms(self) -> int: ...
+    def should_yield(self) -> bool: ...
+    def cut_off(self) -> int: ...
+    def record(self, fact: Fact) -> None: ...
+    def count(self, what: str) -> None: ...
+    def beside(self, work: Awaitable[Any]) -> asyncio.Task[Any]: ...
+    def alone(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]: ...
+
+
 class Context:
     """`ctx`: who the object is, its storage, and work beside its handlers."""
 
-    def __init__(self, identity: ObjectId, storage: "Storage", live: "LiveObject") -> None:
+    def __init__(self, identity: ObjectId, storage: Storage, live: Host) -> None:
         self.id = identity
         self.storage = storage
         self._live = live
@@ -47,7 +57,7 @@ class Context:
         when it ended, or stood still for longer than its lease; 0 if none has."""
         return self._live.cut_off()
 
-    def record(self, fact: "Fact") -> None:
+    def record(self, fact: Fact) -> None:
         """Has an event in the log, beside what is written to the storage."""
         self._live.record(fact)
 
@@ -57,14 +67,14 @@ class Context:
 
     def waitUntil(self, work: Awaitable[Any]) -> None:
         """Runs `work` beside the handler. What it raises is logged and fails nothing."""
-        self._live.tasks.beside(work)
+        self._live.beside(work)
 
     def blockConcurrencyWhile(self, work: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
         """Runs `work` while no other call of this object begins. Returns what it returns.
 
         If it raises, the object is dropped from memory and made anew.
         """
-        return self._live.tasks.alone(work)
+        return self._live.alone(work)
 
     wait_until = waitUntil
     block_concurrency_while = blockConcurrencyWhile

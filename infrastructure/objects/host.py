@@ -145,11 +145,18 @@ class ObjectHost:
         try:
             result = await use(live)
             if live.dropped is not None or not self.ownership.is_valid():
-                await self.ownership.assure(live)
+                await self._assure(live)
             return result
         finally:
             live.active -= 1
             live.last_used = self.loop.time()
+
+    async def _assure(self, live: LiveObject) -> None:
+        """Returns if the object is ours now. Raises ObjectElsewhere if it was taken over."""
+        if not self.ownership.is_valid():
+            await self.ownership.renew()
+        if isinstance(live.dropped, ObjectElsewhere):
+            raise live.dropped
 
     async def execute(self, work: Work) -> Any:
         """`Writer.execute`, awaited."""
@@ -203,7 +210,7 @@ class ObjectHost:
         for object_id in object_ids:
             live = self._live.get(object_id)
             if live is not None:
-                live.alarm_was_parked()
+                live.memory.alarm_was_parked()
 
     def objects_here(self) -> set[str]:
         return set(self._live)

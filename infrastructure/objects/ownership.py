@@ -11,18 +11,15 @@ as it does there. As it might step back again, a clock that nobody sets must agr
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 from uuid import uuid4
 
 from reservation_expiry.infrastructure.alarms.claims import Claim
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.clock import elapsed_seconds
-from reservation_expiry.infrastructure.errors import ObjectElsewhere, StoreError
+from reservation_expiry.infrastructure.errors import StoreError
 from reservation_expiry.infrastructure.objects.object_commands import LeaveObjects, RenewOwner
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.host import ObjectHost
-    from reservation_expiry.infrastructure.objects.live_object import LiveObject
+from reservation_expiry.infrastructure.unit_of_work import Work
 
 LEASE_MS = 5_000
 MARGIN_MS = 500  # by which we believe the lease to be shorter than it is
@@ -30,14 +27,23 @@ MARGIN_MS = 500  # by which we believe the lease to be shorter than it is
 logger = logging.getLogger(__name__)
 
 
+class Objects(Protocol):
+    """The objects that a process has in memory, and its way to the writer."""
+
+    def now_ms(self) -> int: ...
+    def objects_here(self) -> set[str]: ...
+    def drop_lost(self, object_ids: set[str]) -> None: ...
+    async def execute(self, work: Work) -> Any: ...
+
+
 class Ownership:
     """The lease of one process. `shared` says whether others have one on this database."""
 
-    def __init__(self, application: ReservationApplication, host: "ObjectHost") -> None:
+    def __init__(self, application: ReservationApplication, objects: Objects) -> None:
         self.token = uuid4().hex
         self.shared = False
         self._application = application
-        self._host = host
+        self._objects = objects
         self._now_ms = application.clock.now_ms
         self._valid_seconds = 0.0  # up to then, by the clock that nobody sets
         self._valid_ms = 0  # and by the store's
@@ -47,32 +53,25 @@ class Ownership:
         """Raises StoreError if the database does not answer."""
         late = self._began and not self.is_valid()
         asked = elapsed_seconds()
-        kept, until_ms = await self._host.execute(RenewOwner(self.token, LEASE_MS, claims))
+        kept, until_ms = await self._objects.execute(RenewOwner(self.token, LEASE_MS, claims))
         if late or (self._began and not kept):
             logger.warning("the objects' lease had lapsed: looking what was taken over")
-            held = self._host.objects_here()  # before we ask: what comes meanwhile is ours
+            held = self._objects.objects_here()  # before we ask: what comes meanwhile is ours
             owned = await asyncio.to_thread(self._application.queries.owned_objects, self.token)
-            self._host.drop_lost(held - owned)
+            self._objects.drop_lost(held - owned)
         self._valid_seconds = asked + (LEASE_MS - MARGIN_MS) / 1000
         self._valid_ms = until_ms - MARGIN_MS
         self._began = True
         self.shared = await asyncio.to_thread(
-            self._application.queries.other_owners, self.token, self._host.now_ms()
+            self._application.queries.other_owners, self.token, self._objects.now_ms()
         )
-
-    async def assure(self, live: "LiveObject") -> None:
-        """Returns if the object is ours now. Raises ObjectElsewhere if it was taken over."""
-        if not self.is_valid():
-            await self.renew()
-        if isinstance(live.dropped, ObjectElsewhere):
-            raise live.dropped
 
     async def leave(self) -> None:
         try:
-            await self._host.execute(LeaveObjects(self.token))
+            await self._objects.execute(LeaveObjects(self.token))
         except StoreError as error:
             logger.warning("the objects stay ours until the lease ends: %s", error)
 
     def is_valid(self) -> bool:
         """Whether we can be sure that the lease holds. If not, `renew` looks what was lost."""
-        return self._host.now_ms() < self._valid_ms and elapsed_seconds() < self._valid_seconds
+        return self._objects.now_ms() < self._valid_ms and elapsed_seconds() < self._valid_seconds

@@ -9,16 +9,13 @@ import inspect
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from reservation_expiry.domain.alarm import looks_like_seconds
 from reservation_expiry.domain.prefixes import prefix_range
 from reservation_expiry.infrastructure.objects import values
 from reservation_expiry.infrastructure.objects.alarm_time import alarm_time_ms
-from reservation_expiry.infrastructure.objects.transaction import Data, Running, current
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.live_object import LiveObject
+from reservation_expiry.infrastructure.objects.transaction import Data, Running, Transacted, current
 
 MAX_BATCH_KEYS = 128  # of one get, put or delete of several
 
@@ -38,10 +35,19 @@ class Done:
         yield
 
 
+class Kept(Transacted, Protocol):
+    """The object whose storage it is."""
+
+    def now_ms(self) -> int: ...
+    def refuse_without_handler(self) -> None: ...
+    def flush(self) -> None: ...
+    async def durable(self) -> None: ...
+
+
 class _Synced:
     __slots__ = ("_live",)
 
-    def __init__(self, live: "LiveObject") -> None:
+    def __init__(self, live: Kept) -> None:
         self._live = live
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -51,7 +57,7 @@ class _Synced:
 class Storage:
     """Values are JSON: what cannot be kept, or a key that is none, is a TypeError."""
 
-    def __init__(self, live: "LiveObject") -> None:
+    def __init__(self, live: Kept) -> None:
         self._live = live
 
     def get(self, key: str | Sequence[str]) -> Done:

@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from reservation_expiry.domain.durable_object import ObjectId, object_id
 from reservation_expiry.infrastructure.objects import values
 from reservation_expiry.infrastructure.objects.messages import Request, Response
 from reservation_expiry.infrastructure.objects.running_code import call_task
 
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.host import ObjectHost
+
+class Caller(Protocol):
+    """Runs a method of an object (`ObjectHost.call`)."""
+
+    async def call(self, identity: ObjectId, method: str, /, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class Namespace:
     """A binding: the objects of one class, by name."""
 
-    def __init__(self, host: "ObjectHost", class_name: str) -> None:
+    def __init__(self, host: Caller, class_name: str) -> None:
         self._host = host
         self._class_name = class_name
 
@@ -41,7 +44,7 @@ class Stub:
     responses; anything else is a TypeError.
     """
 
-    def __init__(self, host: "ObjectHost", identity: ObjectId) -> None:
+    def __init__(self, host: Caller, identity: ObjectId) -> None:
         self._host = host
         self.id = identity
         self.name = identity.name

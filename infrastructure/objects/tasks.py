@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from reservation_expiry.infrastructure.errors import StoreStopped
 from reservation_expiry.infrastructure.objects.running_code import called, new_task, ours, run_as
@@ -19,9 +19,6 @@ from reservation_expiry.infrastructure.objects.transaction import (
     outside_transactions,
     waits_for_us,
 )
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.live_object import LiveObject
 
 BLOCK = "blockConcurrencyWhile"
 BLOCK_SECONDS = 30.0  # how long blockConcurrencyWhile may take; the original's limit, too
@@ -42,12 +39,21 @@ class BlockFailed(Exception):
     """What ran under blockConcurrencyWhile failed, and the object with it."""
 
 
+class Owner(Protocol):
+    """The object in memory whose code runs."""
+
+    id: str
+
+    def refuse_if_dropped(self) -> None: ...
+    def drop(self, why: BaseException) -> None: ...
+
+
 class ObjectTasks:
     """`begin` handlers, run work `beside` them or `alone`; `cancel` everything."""
 
     __slots__ = ("_alone", "_beside", "_handlers", "_live", "_loop", "_stopping")
 
-    def __init__(self, live: "LiveObject") -> None:
+    def __init__(self, live: Owner) -> None:
         self._live = live
         self._loop = asyncio.get_running_loop()
         self._handlers: set[asyncio.Task[Any]] = set()

@@ -12,12 +12,9 @@ import asyncio
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from reservation_expiry.infrastructure.objects.changes import UNTOUCHED, Changes
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.live_object import LiveObject
 
 TRANSACTION = "transaction"
 TRANSACTION_SECONDS = 30.0  # how long one may keep the others waiting
@@ -39,11 +36,22 @@ class Data(Protocol):
     def set_alarm(self, at_ms: int | None) -> None: ...
 
 
+class Transacted(Data, Protocol):
+    """The object that transactions are on."""
+
+    id: str
+    turns: "Turns"
+    memory: Data
+
+    def refuse_if_dropped(self) -> None: ...
+    def beside(self, work: Awaitable[Any]) -> asyncio.Task[Any]: ...
+
+
 class Waiting:
     """Something of an object that waits for the code within it: a transaction, or what
     blocks its concurrency. Code within goes by the flow, through calls of other objects."""
 
-    def __init__(self, kind: str, live: "LiveObject") -> None:
+    def __init__(self, kind: str, live: object) -> None:
         self.kind = kind
         self.live = live
         self.ended = False
@@ -56,7 +64,7 @@ class Waiting:
 _within: ContextVar[tuple[Waiting, ...]] = ContextVar("within", default=())
 
 
-def waits_for_us(live: "LiveObject", kind: str) -> bool:
+def waits_for_us(live: object, kind: str) -> bool:
     """Whether something of this kind of the object waits for the running code."""
     return any(w.live is live and w.kind == kind and not w.ended for w in _within.get())
 
@@ -64,8 +72,10 @@ def waits_for_us(live: "LiveObject", kind: str) -> bool:
 class Transaction(Waiting):
     """The overlay of one transaction, which is `expired` when it took too long."""
 
-    def __init__(self, live: "LiveObject") -> None:
-        super().__init__(TRANSACTION, live)
+    def __init__(self, data: Transacted) -> None:
+        super().__init__(TRANSACTION, data)
+        self.data = data
+        self._below = data.memory
         self.expired = False
         self._changes = Changes()
 
@@ -80,10 +90,10 @@ class Transaction(Waiting):
     def read(self, key: str) -> bytes | None:
         if key in self._changes.values:
             return self._changes.values[key]
-        return None if self._changes.cleared else self.live.read(key)
+        return None if self._changes.cleared else self._below.read(key)
 
     def keys(self, start: str | None, end: str | None, reverse: bool) -> Iterator[str]:
-        below = () if self._changes.cleared else self.live.keys(start, end, False)
+        below = () if self._changes.cleared else self._below.keys(start, end, False)
         written = self._changes.values
         keys = {key for key in below if key not in written}
         keys.update(
@@ -106,7 +116,7 @@ class Transaction(Waiting):
 
     def get_alarm(self) -> int | None:
         if self._changes.alarm is UNTOUCHED:
-            return self.live.get_alarm()
+            return self._below.get_alarm()
         return self._changes.alarm
 
     def set_alarm(self, at_ms: int | None) -> None:
@@ -116,29 +126,29 @@ class Transaction(Waiting):
         """Hands everything on to the object, in one step. Raises if that was dropped, or
         this took too long."""
         self.refuse_if_expired()
-        self.live.refuse_if_dropped()
+        self.data.refuse_if_dropped()
         changes = self._changes
         if changes.cleared:
-            self.live.clear()
+            self._below.clear()
         for key, value in changes.values.items():
             if value is None:
-                self.live.delete(key)
+                self._below.delete(key)
             else:
-                self.live.write(key, value)
+                self._below.write(key, value)
         if changes.alarm is not UNTOUCHED and not (changes.cleared and changes.alarm is None):
-            self.live.set_alarm(changes.alarm)
+            self._below.set_alarm(changes.alarm)
 
 
 _current: ContextVar[Transaction | None] = ContextVar("transaction", default=None)
 
 
-def current(live: "LiveObject") -> Data:
+def current(live: Transacted) -> Data:
     """What a storage call of the running code reads and writes."""
     transaction = _current.get()
     if transaction is None or transaction.live is not live:
-        return live
+        return live.memory
     transaction.refuse_if_expired()
-    return live if transaction.ended else transaction  # what was begun in it may outlive it
+    return live.memory if transaction.ended else transaction  # what was begun in it may outlive it
 
 
 def outside_transactions() -> None:
@@ -186,7 +196,7 @@ class Running:
     is made, until its first await that has to wait; the rest is done by awaiting it, or by
     itself if nobody does."""
 
-    def __init__(self, live: "LiveObject", closure: Callable[[], Any]) -> None:
+    def __init__(self, live: Transacted, closure: Callable[[], Any]) -> None:
         if waits_for_us(live, TRANSACTION):
             raise RuntimeError(
                 f"a transaction of {live.id} waits for this code, which begins another one: "
@@ -214,7 +224,7 @@ class Running:
 
     def _go_on_alone(self) -> None:
         if not self._awaited:
-            self._driver = self._transaction.live.tasks.beside(self._go_on())
+            self._driver = self._transaction.data.beside(self._go_on())
 
     async def _go_on(self) -> Any:
         if self._turn is not None:
@@ -299,4 +309,4 @@ class Running:
             self._transaction.ended = True
             if self._limit is not None:
                 self._limit.cancel()
-            self._transaction.live.turns.pass_on()
+            self._transaction.data.turns.pass_on()

@@ -590,7 +590,7 @@ def test_nothing_is_written_of_an_object_after_it_was_dropped(address: Address) 
         await box.add()
         (live,) = world.host._live.values()
         for value in (b"1", b"2"):  # the first is on its way, the second waits for it
-            live.write("k", value)
+            live.memory.write("k", value)
             live.flush()
         live.drop(RuntimeError("on purpose"))
         await asyncio.sleep(0.05)
