@@ -1,60 +1,46 @@
 """The host: the durable objects of one process, on one event loop.
 
-An object is found in memory, or made from its log once no other process has it; it is
-let go of when it has been idle for a while, or when another process wants it. Everything
-here runs on the loop, but `take` and what the writer calls back.
+It takes calls, hands writes to the writer and the objects' alarms to `alarms.py`, and tends
+the lease that keeps the objects its own. Everything here runs on the loop, but `submit`'s
+answers come from the writer's thread.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from contextvars import Context
 from functools import partial
 from typing import Any
 
-from sortedcontainers import SortedDict
-
-from reservation_expiry.domain.durable_object import ObjectId, StoredObject
+from reservation_expiry.domain.durable_object import ObjectId
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import ObjectElsewhere, Overloaded, StoreStopped
-from reservation_expiry.infrastructure.object_snapshots import decode_snapshot
 from reservation_expiry.infrastructure.objects.alarms import (
     HANDLER_LIMIT_SECONDS,
     ObjectAlarmRunner,
 )
 from reservation_expiry.infrastructure.objects.live_object import LiveObject
-from reservation_expiry.infrastructure.objects.object_commands import (
-    Acquired,
-    AcquireObject,
-    ReleaseObjects,
-)
 from reservation_expiry.infrastructure.objects.ownership import Ownership
+from reservation_expiry.infrastructure.objects.residents import (
+    HANDOVER_POLL_SECONDS,
+    NoSuchMethod,
+    Residents,
+)
 from reservation_expiry.infrastructure.objects.running_code import (
     guarded,
     unwatch_tasks,
     watch_tasks,
 )
-from reservation_expiry.infrastructure.objects.snapshot_cadence import ROW_BYTES, SnapshotCadence
 from reservation_expiry.infrastructure.objects.stub import Namespace
 from reservation_expiry.infrastructure.unit_of_work import Work
 
 MAX_CALLS = 1_000  # under way at once
-MAX_OBJECTS = 10_000  # in memory
 IDLE_SECONDS = 10.0  # an object that nobody used for so long is dropped from memory
-HANDOVER_SECONDS = 5.0  # how long a call waits for another process to let go of the object
-HANDOVER_POLL_SECONDS = 0.02
-LINGER_SECONDS = 2.0  # how long work that nobody waits for may keep it from another process
 STOP_SECONDS = 8.0  # how long handlers under way may take when the process stops
 TEND_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
-
-
-class NoSuchMethod(AttributeError):
-    """The object's class has no public method of that name."""
 
 
 class ObjectHost:
@@ -79,10 +65,7 @@ class ObjectHost:
         self.token = self.ownership.token
         self.alarms = ObjectAlarmRunner(self, application.alarm_handler, handler_limit_seconds)
         self._idle_seconds = idle_seconds
-        self._live: dict[str, LiveObject] = {}
-        self._making: dict[str, asyncio.Future[LiveObject]] = {}
-        self._leaving: dict[str, asyncio.Event] = {}
-        self._wanted: dict[str, float] = {}  # since when, in the loop's time
+        self._residents = Residents(self, self.classes, application.mapper)
         self._calls = 0
         self.accepting = False  # new requests and alarms
         self._closed = True  # calls, which those under way may still make for a while
@@ -110,10 +93,10 @@ class ObjectHost:
         while self._is_busy() and self.loop.time() < deadline:
             await asyncio.sleep(HANDOVER_POLL_SECONDS)
         self._closed = True
-        for live in self._live.values():
+        for live in self._residents:
             live.tasks.cancel()
         await self.alarms.stop()
-        for live in list(self._live.values()):
+        for live in self._residents:
             try:
                 await live.durable()
             except ReservationExpiryError as error:
@@ -140,7 +123,7 @@ class ObjectHost:
 
     async def using(self, identity: ObjectId, use: Callable[[LiveObject], Any]) -> Any:
         """Has the object in memory and its own while `use` runs."""
-        live = await self._find(identity)
+        live = await self._residents.find(identity)
         live.active += 1
         try:
             result = await use(live)
@@ -174,7 +157,7 @@ class ObjectHost:
         return await future
 
     def _is_busy(self) -> bool:
-        objects = any(not live.idle for live in self._live.values())
+        objects = any(not live.idle for live in self._residents)
         return bool(self._calls or self.alarms.running or objects)
 
     # What a LiveObject asks of its owner
@@ -183,7 +166,7 @@ class ObjectHost:
         return self._application.clock.now_ms()
 
     def should_yield(self, object_id: str) -> bool:
-        return not self.accepting or object_id in self._wanted
+        return not self.accepting or self._residents.is_wanted(object_id)
 
     def count(self, what: str) -> None:
         self._application.alarm_handler.counts[what] += 1
@@ -202,139 +185,24 @@ class ObjectHost:
         self._application.alarm_clock.notice(at_ms)
 
     def forget(self, live: LiveObject) -> None:
-        if self._live.get(live.id) is live:
-            del self._live[live.id]
+        self._residents.forget(live)
 
     def park(self, object_ids: list[str]) -> None:
         """Tells objects in memory that the clock has given their alarms up."""
         for object_id in object_ids:
-            live = self._live.get(object_id)
+            live = self._residents.here(object_id)
             if live is not None:
                 live.memory.alarm_was_parked()
 
     def objects_here(self) -> set[str]:
-        return set(self._live)
+        return self._residents.ids()
 
     def drop_lost(self, object_ids: set[str]) -> None:
         """Drops objects that another process has taken over."""
-        for object_id in object_ids & self._live.keys():
-            self._live[object_id].drop(ObjectElsewhere(f"another process took {object_id} over"))
-
-    # Finding and making objects, and letting go of them
-
-    async def _find(self, identity: ObjectId) -> LiveObject:
-        key = str(identity)
-        while True:
-            leaving = self._leaving.get(key)
-            if leaving is not None:
-                await leaving.wait()
-                continue
-            live = self._live.get(key)
+        for object_id in object_ids:
+            live = self._residents.here(object_id)
             if live is not None:
-                if not self.ownership.is_valid():
-                    await self.ownership.renew()
-                if live.dropped is None and key not in self._leaving:
-                    return live
-                continue
-            making = self._making.get(key)
-            if making is None:
-                # In a context of nobody's: it is not the activity of the object that calls.
-                making = self.loop.create_task(self._make(identity), context=Context())
-                self._making[key] = making
-                making.add_done_callback(lambda _: self._making.pop(key, None))
-            made = await asyncio.shield(making)
-            # Handed over before we had our turn, it is to be asked for again; dropped by its
-            # own constructor's work, it is not to be tried for ever.
-            if not isinstance(made.dropped, ObjectElsewhere):
-                made.refuse_if_dropped()
-
-    async def _make(self, identity: ObjectId) -> LiveObject:
-        object_class = self.classes.get(identity.class_name)
-        if object_class is None:
-            raise NoSuchMethod(f"there is no class {identity.class_name} here")
-        if len(self._live) >= MAX_OBJECTS:
-            await self._make_room()
-        acquired = await self._acquire(str(identity))
-        live = self._read(identity, acquired)
-        self._live[live.id] = live
-        live.last_used = self.loop.time()
-        try:
-            live.make(object_class, self.env)
-        except BaseException as error:
-            live.drop(error)
-            await self._free(live.id)
-            raise
-        return live
-
-    async def _free(self, object_id: str) -> None:
-        """Keeps no row for an object that is not here."""
-        try:
-            await self.execute(ReleaseObjects([object_id], self.token))
-        except ReservationExpiryError as error:
-            logger.warning("%s stays ours until the lease ends: %s", object_id, error)
-
-    async def _acquire(self, object_id: str) -> Acquired:
-        deadline = self.loop.time() + HANDOVER_SECONDS
-        while True:
-            acquired = await self.execute(AcquireObject(object_id, self.token))
-            if acquired is not None:
-                return acquired
-            if self.loop.time() > deadline:
-                raise ObjectElsewhere(
-                    f"another process runs {object_id} and did not let go of it "
-                    f"within {HANDOVER_SECONDS:.0f} s"
-                )
-            await asyncio.sleep(HANDOVER_POLL_SECONDS)
-
-    def _read(self, identity: ObjectId, acquired: Acquired) -> LiveObject:
-        key, storage = str(identity), SortedDict()
-        stored, snapshot_version = StoredObject(storage=storage), 0
-        if acquired.snapshot is not None:
-            _, snapshot_version, data = acquired.snapshot
-            stored = decode_snapshot(key, snapshot_version, data, storage)
-        for row in acquired.events:
-            stored.apply(self._application.mapper.decode(key, *row))
-        parked = acquired.alarm is not None and acquired.alarm[1] is None
-        since = sum(ROW_BYTES + len(state) for _, _, state in acquired.events)
-        cadence = SnapshotCadence(snapshot_version, since)
-        return LiveObject(identity, stored, cadence, parked, self)
-
-    async def _make_room(self) -> None:
-        """Drops the longest unused objects; if none is idle, those that only linger."""
-        await self._let_go(self._longest_unused(lambda live: live.idle))
-        if len(self._live) >= MAX_OBJECTS:
-            lingering = self._longest_unused(lambda live: live.lingers)
-            await self._end_work_beside(lingering, f"{MAX_OBJECTS} objects are in memory")
-            await self._let_go(lingering)
-        if len(self._live) >= MAX_OBJECTS:
-            raise Overloaded(f"{MAX_OBJECTS} objects are in use")
-
-    def _longest_unused(self, which: Callable[[LiveObject], bool]) -> list[LiveObject]:
-        found = [live for live in self._live.values() if which(live)]
-        return sorted(found, key=lambda live: live.last_used)[: MAX_OBJECTS // 10]
-
-    async def _end_work_beside(self, objects: list[LiveObject], why: str) -> None:
-        """Ends what keeps these in memory and nobody waits for, all at once."""
-        await asyncio.gather(
-            *(live.tasks.end_beside(f"{live.id} is let go of: {why}") for live in objects)
-        )
-        for live in objects:
-            with suppress(ReservationExpiryError):  # it is dropped, and has said why
-                await live.durable()
-
-    async def _let_go(self, objects: list[LiveObject]) -> None:
-        """Drops idle objects from memory, and says that others may have them."""
-        going = [live for live in objects if live.idle and live.id not in self._leaving]
-        if not going:
-            return
-        for live in going:
-            self._leaving[live.id] = asyncio.Event()
-            live.drop(ObjectElsewhere("it was idle"))
-        try:
-            await self.execute(ReleaseObjects([live.id for live in going], self.token))
-        finally:
-            for live in going:
-                self._leaving.pop(live.id).set()
+                live.drop(ObjectElsewhere(f"another process took {object_id} over"))
 
     async def _tend(self) -> None:
         """Renews the lease, drops what is idle, hands over what others want."""
@@ -346,28 +214,16 @@ class ObjectHost:
                     renewed = time.monotonic()
                     await self.ownership.renew(self.alarms.claims())
                     old = self.loop.time() - self._idle_seconds
-                    await self._let_go([o for o in self._live.values() if o.last_used < old])
+                    await self._residents.let_go([o for o in self._residents if o.last_used < old])
                 if self.ownership.shared:
-                    await self._hand_over()
+                    wanted = self._application.queries.wanted_objects
+                    await self._residents.hand_over(await asyncio.to_thread(wanted, self.token))
                     pause = HANDOVER_POLL_SECONDS
             except ReservationExpiryError as error:
                 logger.warning("the objects' lease was not renewed: %s", error)
             except Exception:  # without tending the lease would end, and never be renewed
                 logger.exception("tending the objects failed; it is tried again")
             await asyncio.sleep(pause)
-
-    async def _hand_over(self) -> None:
-        wanted = await asyncio.to_thread(self._application.queries.wanted_objects, self.token)
-        now = self.loop.time()
-        self._wanted = {key: self._wanted.get(key, now) for key in wanted}
-        here = [self._live[key] for key in wanted if key in self._live]
-        # What is wanted and not in memory was dropped after a failure: it only has to be freed.
-        stray = [k for k in wanted if k not in self._live and k not in self._making]
-        if stray:
-            await self.execute(ReleaseObjects(stray, self.token))
-        late = [o for o in here if o.lingers and now - self._wanted[o.id] >= LINGER_SECONDS]
-        await self._end_work_beside(late, "another process wants it")
-        await self._let_go(here)
 
 
 def public_method(live: LiveObject, name: str) -> Callable[..., Any]:
