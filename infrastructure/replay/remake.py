@@ -71,7 +71,8 @@ class RemakeReservations(Remake):
         return unit.session.head()[0] > REPLAYED_EVENTS
 
     def fill(self, unit: UnitOfWork) -> int:
-        count, after = 0, ""
+        count = 0
+        after: str | None = ""
         while after is not None:
             found, after = RebuildChunk(unit.mapper, after).run(unit)
             count += len(found.put_rows)

@@ -148,13 +148,13 @@ def test_a_schedule_runs_on_the_programs_event_loop(new_address: NewAddress) -> 
         async def processEvent(self, event: dict[str, object]) -> None:
             ran.set()
 
-    async def story() -> None:
-        async with reservations.objects(Reminders) as bindings:
+    async def story(opened: Reservations) -> None:
+        async with opened.objects(Reminders) as bindings:
             await bindings.Reminders.getByName("alice").scheduleEvent("tea", runAt=1)
             await asyncio.wait_for(ran.wait(), 10)
 
-    with Reservations(text_of(new_address())) as reservations:
-        asyncio.run(story())
+    with Reservations(text_of(new_address())) as opened:
+        asyncio.run(story(opened))
 
 
 def test_its_threads_end_with_the_block(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _pip(*words: str) -> None:
 def run(folder: Path, program: str, *words: str) -> str:
     """What a program of the environment prints, run in `folder` without the tree."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [folder / "venv/bin" / program, *words]
+    command = [str(folder / "venv/bin" / program), *words]
     ran = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
