@@ -2,7 +2,10 @@
 
 VENV      := .venv
 BIN       := $(VENV)/bin
-STAMP     := $(VENV)/.installed
+PIP       := $(BIN)/pip install --quiet --disable-pip-version-check
+# What running needs (requirements.lock), and what tests and lint need besides.
+RUNS      := $(VENV)/.runs
+DEVELOPS  := $(VENV)/.develops
 PYTHON    ?= python3
 TEST_ARGS ?=
 # Tests mostly wait for servers; more processes than there are cores keep those busy. A file's
@@ -20,16 +23,20 @@ export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## set up .venv from the lock file; runs nothing
+install: $(DEVELOPS) ## set up .venv for running, tests and lint; runs nothing
 
-$(STAMP): requirements-dev.lock setup.cfg pyproject.toml
+$(RUNS): requirements.lock setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.x ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-run: install ## serve on 127.0.0.1:8787 (PORT=, DATABASE=, WORKERS= or RESERVATION_*)
+$(DEVELOPS): requirements-dev.lock $(RUNS)
+	$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+run: $(RUNS) ## serve on 127.0.0.1:8787 (PORT=, DATABASE=, WORKERS= or RESERVATION_*)
 	@exec $(BIN)/reservation-expiry serve
 
 test: install ## run every test (TEST_ARGS="-k name" for some)
@@ -50,10 +57,10 @@ docs: install ## write docs/cli.md from the commands' help
 	$(BIN)/python -m docs.make_cli_reference
 
 lock: install ## pin all dependencies anew, with hashes
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg -o requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg --extra dev -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg --extra build -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg --all-extras -o requirements-dev.lock
 
-lab: install ## walk the lab on a scratch database and show the evidence
+lab: $(RUNS) ## walk the lab on a scratch database and show the evidence
 	$(BIN)/python -m lab.walk
 
 cluster: install ## kill, freeze and cut three nodes on PostgreSQL; a minute (needs haproxy)
@@ -71,13 +78,13 @@ bench-quick: install ## the same, small, in about two minutes
 bench-full: install ## the same with a log of ten million events
 	$(BIN)/python -m benchmarks --full --json docs/benchmark.json
 
-verify: install ## check the log and all that is projected from it
+verify: $(RUNS) ## check the log and all that is projected from it
 	$(BIN)/reservation-expiry log verify
 
-rebuild: install ## make read model and alarms follow from the log again
+rebuild: $(RUNS) ## make read model and alarms follow from the log again
 	$(BIN)/reservation-expiry log rebuild
 
-replay: install ## take NAME's expiry path at NOW (Unix ms) twice
+replay: $(RUNS) ## take NAME's expiry path at NOW (Unix ms) twice
 	$(BIN)/reservation-expiry log replay "$(NAME)" --now "$(NOW)" --times 2
 
 clean: ## remove what was built and installed; never the data

@@ -1,7 +1,7 @@
-"""The doors in: HTTP, the command line, and the server that runs them.
+"""The ways in: HTTP, the command line, and the server that runs them.
 
-A door parses, calls the application and renders; it decides nothing. Only this room
-imports flask, click and uvicorn.
+A route or command parses, calls the application and renders; it decides nothing. Only
+this room imports flask, click and uvicorn.
 
 Start with `http.py` (the app and its routes) or `cli/` (the commands).
 """

@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from reservation_expiry.api.contract import Contract, add_contract_routes
 from reservation_expiry.api.paths import NormalisedPaths
 from reservation_expiry.api.problems import problem, problem_of, too_large, unexpected
-from reservation_expiry.api.read_routes import add_question_routes
+from reservation_expiry.api.read_routes import add_read_routes
 from reservation_expiry.api.schedules import Schedules, add_schedule_routes
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.application import ReservationApplication
@@ -37,7 +37,7 @@ def create_app(
     app.url_map.redirect_defaults = False
     contract = Contract(application)
     add_contract_routes(app, contract, replay_route=replay_route)
-    add_question_routes(app, application)
+    add_read_routes(app, application)
     if schedules is not None:
         add_schedule_routes(app, schedules)
     app.register_error_handler(ReservationExpiryError, problem_of)

@@ -189,7 +189,7 @@ class Parent:
             self._start_owed()
             if self._die_too_often or time.monotonic() > deadline:
                 self._end_all()
-                raise CannotServe("the processes do not begin to serve")
+                raise CannotServe("no process has begun to serve")
         return True
 
     def _all_serve(self) -> bool:
@@ -278,7 +278,7 @@ class Parent:
         now = time.monotonic()
         self._deaths = [at for at in self._deaths if now - at < DEATHS_SECONDS] + [now]
         if dead.refusal is not None:
-            logger.error("a process does not serve: %s", dead.refusal)
+            logger.error("a process cannot serve: %s", dead.refusal)
         if dead.number not in self._successors:
             self._owed.append((now + RESPAWN_SECONDS, dead.number))
 
@@ -313,10 +313,10 @@ class Parent:
         for child in self._children.values():
             if child not in news:
                 self._ask_to_end(child)
-        logger.warning("started anew, as SIGHUP asked for")
+        logger.warning("SIGHUP: new processes have replaced the old ones")
 
     def _give_up_reload(self, why: str) -> None:
-        logger.error("what SIGHUP was to load is not served: %s; the old goes on", why)
+        logger.error("SIGHUP: the new processes cannot serve (%s); the old ones go on", why)
         successors = set(self._successors.values())
         self._newer = None
         self._successors.clear()
@@ -371,7 +371,7 @@ def _tell(report: int, word: bytes) -> None:
     try:
         os.write(report, word)
     except OSError as error:  # the parent is gone, which is seen to elsewhere
-        logger.debug("nobody hears of this process: %s", error)
+        logger.debug("the parent cannot be told of this process: %s", error)
 
 
 def _how(status: int) -> str:

@@ -1,4 +1,4 @@
-"""Questions beyond the contract: health, lists, histories and the feed of the log.
+"""Reads beyond the contract: health, lists, histories and the feed of the log.
 
 They live on paths that the contract leaves free, answer GET only, and speak of errors
 in problem documents.
@@ -36,8 +36,8 @@ class InvalidParameter(Exception):
     """A query parameter that is not allowed; the text says what is."""
 
 
-def add_question_routes(app: Flask, application: ReservationApplication) -> None:
-    views = QuestionViews(application)
+def add_read_routes(app: Flask, application: ReservationApplication) -> None:
+    views = ReadViews(application)
     for path, view in (
         ("/healthz", views.healthz),
         ("/readyz", views.readyz),
@@ -52,7 +52,7 @@ def add_question_routes(app: Flask, application: ReservationApplication) -> None
     )
 
 
-class QuestionViews:
+class ReadViews:
     def __init__(self, application: ReservationApplication) -> None:
         self._application = application
         self._mapper = application.mapper

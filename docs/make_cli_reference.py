@@ -18,10 +18,10 @@ INTRODUCTION = """\
 
 Made from the commands' own `--help` by `make docs`.
 
-Every command that takes `--database` works on the file beside a running server. Times are
-ISO 8601, a time of today, or Unix milliseconds, and UTC unless an offset is given. `--json`
-prints JSON, one document a line. Results go to standard output, everything else to standard
-error.
+Every command that takes `--database` works beside a running server, except `restore` and
+`log import`, which refuse a database that is being served. Times are ISO 8601, a
+time of today, or Unix milliseconds, and UTC unless an offset is given. `--json` prints JSON, one
+document a line. Results go to standard output, messages and progress to standard error.
 
 | exit code | meaning |
 |---|---|
@@ -33,23 +33,26 @@ error.
 | 5 | no such reservation or alarm |
 | 130 | interrupted: Ctrl-C |
 
-`log export` and `backup` make files for their owner alone, which appear whole or not at all, and
-replace what is there with `--force` only: an export an export, a backup a database of ours, and
-nothing else ever, whatever is said. Mode, owner and links stay; a device or a pipe is written
-to. `restore` replaces a database that holds events with `--force` only, and one that is damaged
-too. The target of `restore`, `log import` and `copy` is held from the beginning to the end, so
-that no server can write there meanwhile; where there was none, and a server has made one in the
-meantime, they are refused. A database of an older release is migrated by `serve` and `worker`;
-`backup`, `restore` and `copy` migrate what they make, `log export`, `log digest`, `log diff`,
-`events` and `history` read it as it is, and all else says that it must be served once.
+`log export` and `backup` create files that only their owner may read, and that appear whole or
+not at all. With `--force`, `log export` replaces an export and `backup` replaces a
+reservation-expiry database; neither ever replaces any other file. The mode, the owner and the
+links of a replaced file stay. A device or a pipe is written to. `restore` replaces a database
+that holds events, or one that is damaged, with `--force` only. `restore`, `log import` and `copy`
+lock their target from beginning to end, so that no server can write there meanwhile; if the
+target did not exist, and a server has created it in the meantime, the command is refused.
+
+`serve` and `worker` migrate a database of an older release. `backup`, `restore` and `copy` migrate
+the copy that they make. `log export`, `log digest`, `log diff`, `events` and `history` read the
+older database as it is. Every other command refuses it, with a message that it must be served
+once.
 
 An address is the path of a SQLite file, `sqlite:///FILE` or `postgresql://...`, the same in
-`--database`, in `RESERVATION_DATABASE` and in make's `DATABASE`; whatever else is given there
-is refused. `./NAME` is always a file. **Keep passwords out of the command line**, where every
+`--database`, in `RESERVATION_DATABASE` and in make's `DATABASE`; any other address is refused.
+`./NAME` is always a file. **Keep passwords out of the command line**, where every
 account of the machine can read them while the process starts, and the shell remembers them:
 put the URL into `RESERVATION_DATABASE`, or leave the password out of it and use `PGPASSFILE`,
-`PGPASSWORD` or `?service=NAME`. One that is given there all the same is taken out of what `ps`
-shows within a moment, with a warning.
+`PGPASSWORD` or `?service=NAME`. A password that is given on the command line all the same is
+removed from what `ps` shows some 30 ms after the process began, with a warning.
 
 Shell completion: put `eval "$(_RESERVATION_EXPIRY_COMPLETE=bash_source reservation-expiry)"`
 into `~/.bashrc` (`zsh_source` and `fish_source` for the others).

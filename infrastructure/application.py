@@ -33,7 +33,7 @@ from reservation_expiry.infrastructure.stores.store import open_store
 from reservation_expiry.infrastructure.unit_of_work import Work
 from reservation_expiry.infrastructure.writer import Writer
 
-SWEEP_LIMIT = 500  # strays repaired in one transaction
+SWEEP_LIMIT = 500  # inconsistent rows repaired in one transaction
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,9 @@ class ReservationApplication(Application[str]):
         repaired = 0
         while strays := self._strays():
             mended = self._execute(Reproject(strays))
-            logger.warning("%d strays found, %d repaired from the log", len(strays), mended)
+            logger.warning(
+                "%d inconsistent rows found, %d repaired from the log", len(strays), mended
+            )
             repaired += mended
             if mended < len(strays):
                 break  # what the log cannot tell stays for `log verify` to report

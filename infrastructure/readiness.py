@@ -68,7 +68,7 @@ class Lookout:
         self._writer = writer
         self._clock = clock
         self._handler = handler
-        self._backlog = Question(backlog)
+        self._backlog = BacklogReader(backlog)
         self._last = Backlog()
 
     def readiness(self) -> Readiness:
@@ -141,8 +141,8 @@ def backlog_of(queries: Queries, handler: AlarmHandler, now_ms: int) -> Backlog:
     return Backlog(*queries.backlog(handler.scope, now_ms), len(unsettled) - len(lost))
 
 
-class Question:
-    """Asks something that may take long, once at a time, in a thread that may be left alone."""
+class BacklogReader:
+    """Asks the database for the backlog, once at a time, in a thread that no caller must join."""
 
     def __init__(self, ask: Callable[[], Backlog]) -> None:
         self._ask = ask

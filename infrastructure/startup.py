@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was found, and how many rows had to be mended from the log first."""
+    """What was found, and how many rows had to be repaired from the log first."""
 
     overview: Overview
-    mended: int
+    repaired: int
 
 
 def prepare(address: Address) -> Prepared:
@@ -47,9 +47,9 @@ def prepare(address: Address) -> Prepared:
         store.migrate()
         for caution in store.cautions():
             logger.warning("%s", caution)
-        mended = _mend(store) if _needs_mending(store) else 0
+        repaired = _repair(store) if _needs_repair(store) else 0
         with store.snapshot() as snapshot:  # a scan, which may take long
-            return Prepared(Queries(snapshot.rows).overview(), mended)
+            return Prepared(Queries(snapshot.rows).overview(), repaired)
     finally:
         store.close()
 
@@ -70,29 +70,29 @@ def check(address: Address) -> str:
         for caution in store.cautions():
             logger.warning("%s", caution)
         if version == 0:
-            return "will be made"
+            return "will be created"
         if version < store.newest_schema:
             return "will be migrated"
-        if _needs_mending(store):
+        if _needs_repair(store):
             return "its projections will be rebuilt from its log"
         return "ready"
     finally:
         store.close()
 
 
-def _needs_mending(store: Store) -> bool:
+def _needs_repair(store: Store) -> bool:
     """What counting tells. The first sweep, right after the start, looks closely."""
     with store.snapshot() as snapshot:
         queries = Queries(snapshot.rows)
         return queries.projections_behind() or not queries.as_many_alarms_as_set()
 
 
-def _mend(store: Store) -> int:
+def _repair(store: Store) -> int:
     logger.warning(
         "the projections of %s do not follow from its log: rebuilding them", store.address
     )
     report = rebuild_store(store)
     for difference in report.differences[:10]:
-        logger.warning("mended: %s %s", difference.originator_id, difference.problem)
-    logger.warning("%d differences mended from %d events", report.mended, report.events)
-    return report.mended
+        logger.warning("repaired: %s %s", difference.originator_id, difference.problem)
+    logger.warning("%d differences repaired from %d events", report.repaired, report.events)
+    return report.repaired

@@ -1,4 +1,4 @@
-"""Where each process of the command line begins: `reservation-expiry`, or `python -m api`.
+"""Where the command line begins: `reservation-expiry`, or `python -m reservation_expiry`.
 
 Before anything else is imported, so that it is done within milliseconds: what was written on
 the command line is shown without its passwords, names are taken as UTF-8, and standard

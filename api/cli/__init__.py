@@ -3,8 +3,9 @@
 One module per group of commands; what they share (options, tables, exit codes) is in
 `common.py`. A command's module is imported when the command is run, so that serving
 does not wait for what only tables and exports need. The settings of `serve`, and --database,
-may come from variables (RESERVATION_PORT for --port, and so on). Whatever is on the
-command line, in a file or in the way gets one sentence and an exit code, never a traceback.
+may come from variables (RESERVATION_PORT for --port, and so on). Whatever is wrong on the
+command line, in a file or with the database gets one sentence and an exit code, never a
+traceback.
 """
 
 import os

@@ -30,12 +30,12 @@ REDRIVE_PAGE = 500
 
 @click.group()
 def alarms() -> None:
-    """Look at alarms and re-drive parked ones."""
+    """List alarms and re-drive parked ones."""
 
 
 @alarms.command(name="list", cls=Command)
-@click.option("--due", is_flag=True, help="Only those whose time has come.")
-@click.option("--parked", is_flag=True, help="Only those that were given up.")
+@click.option("--due", is_flag=True, help="Only alarms that are due.")
+@click.option("--parked", is_flag=True, help="Only parked alarms.")
 @click.option("--limit", type=COUNT, default=100, show_default=True)
 @database_option
 @json_option
@@ -84,7 +84,7 @@ def redrive(name: str | None, everything: bool, database: Address) -> None:
         while parked := running.queries.parked(REDRIVE_PAGE, after):
             redriven += sum(running.redrive(name_of(i)) for i in parked)
             after = parked[-1]
-    click.echo(f"{redriven} re-driven")
+    click.echo(f"alarms re-driven: {redriven}")
 
 
 def _describe(row: tuple, now_ms: int) -> dict[str, object]:

@@ -45,8 +45,16 @@ def restore(file: Path, force: bool, database: Address) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--from", "source", type=Database(), required=True, help="What to copy.")
-@click.option("--to", "target", type=Database(), required=True, help="Where no events are yet.")
+@click.option(
+    "--from", "source", type=Database(), required=True, help="The database whose log is copied."
+)
+@click.option(
+    "--to",
+    "target",
+    type=Database(),
+    required=True,
+    help="The database to write, which must not hold events.",
+)
 def copy(source: Address, target: Address) -> None:
     """Copy a log to another database, SQLite or PostgreSQL, verified.
 

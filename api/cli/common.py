@@ -112,7 +112,7 @@ class DatabaseFile(Database):
     def convert(self, value: Any, param: Any, ctx: Any) -> Path:
         address = super().convert(value, param, ctx)
         if isinstance(address, PostgresAddress):
-            self.fail("that is a server's database, not a file", param, ctx)
+            self.fail("a PostgreSQL database is not a file: give a SQLite file", param, ctx)
         return address
 
 
@@ -137,11 +137,15 @@ def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--force", is_flag=True, help="Replace one that is there.")(command)
+    return click.option("--force", is_flag=True, help="Replace a file or database that exists.")(
+        command
+    )
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")(
+        command
+    )
 
 
 @contextmanager

@@ -87,15 +87,15 @@ def rebuild(database: Address, as_json: bool) -> None:
             {
                 "events": report.events,
                 "aggregates": report.aggregates,
-                "mended": report.mended,
+                "mended": report.repaired,
                 "differences": report.differences,
                 "seconds": round(seconds, 3),
             }
         )
         return
-    _print_differences(report.differences, report.mended)
+    _print_differences(report.differences, report.repaired)
     click.echo(
-        f"{report.mended:,} differences mended from {report.events:,} events "
+        f"{report.repaired:,} differences repaired from {report.events:,} events "
         f"in {_pace(report.events, seconds)}"
     )
 
@@ -169,7 +169,7 @@ def replay(name: str, now_ms: int, times: int, database: Address, as_json: bool)
 @database_option
 @json_option
 def diff(from_ms: int, to_ms: int, database: Address, as_json: bool) -> None:
-    """Say what began, ended and moved between two times."""
+    """List the holds that began, ended or moved between two times."""
     if to_ms < from_ms:
         raise click.UsageError("--to lies before --from")
     with queries(database, log_only=True) as asked:

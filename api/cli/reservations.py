@@ -49,8 +49,10 @@ def hold(name: str, ttl: int, database: Address, as_json: bool) -> None:
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option("--at", "at_ms", type=Instant(), help="As it was then, replayed from the log.")
-@click.option("--version", type=COUNT, help="As it was after that many events.")
+@click.option(
+    "--at", "at_ms", type=Instant(), help="The state at this time, replayed from the log."
+)
+@click.option("--version", type=COUNT, help="The state after this many events.")
 @database_option
 @json_option
 def show(
@@ -66,7 +68,7 @@ def show(
         else:
             state = _replayed(asked.history(reservation_id), at_ms, version)
     if state is None:
-        fail(f"{name} was not held{'' if at_ms is None else ' then'}", EXIT_NOT_FOUND)
+        fail(f"{name} was not held{'' if at_ms is None else ' at that time'}", EXIT_NOT_FOUND)
     _print_states([state], as_json)
 
 
@@ -87,8 +89,8 @@ def history(name: str, database: Address, as_json: bool) -> None:
 
 @click.command(cls=Command, name="list")
 @click.option("--status", type=click.Choice(["held", "expired"]))
-@click.option("--prefix", default="", help="Only names that begin so.")
-@click.option("--due-before", type=Instant(), help="Only open holds that end before then.")
+@click.option("--prefix", default="", help="Only names with this prefix.")
+@click.option("--due-before", type=Instant(), help="Only open holds that end before this time.")
 @click.option("--limit", type=COUNT, default=100, show_default=True)
 @database_option
 @json_option
@@ -110,10 +112,12 @@ def list_reservations(
 
 @click.command(cls=Command)
 @click.option(
-    "--after", type=click.IntRange(0, 2**53 - 1), default=0, help="From behind this position."
+    "--after", type=click.IntRange(0, 2**53 - 1), default=0, help="Only events after this position."
 )
-@click.option("--limit", type=COUNT, help="At most so many.")
-@click.option("--follow", is_flag=True, help="Go on with new ones as they are committed.")
+@click.option("--limit", type=COUNT, help="At most this many events.")
+@click.option(
+    "--follow", is_flag=True, help="Wait for new events, and print each once it is committed."
+)
 @database_option
 @json_option
 def events(after: int, limit: int | None, follow: bool, database: Address, as_json: bool) -> None:
@@ -152,7 +156,7 @@ def _replayed(
         if versions == version:
             return state
     if version is not None:
-        fail(f"it has {versions} versions", EXIT_NOT_FOUND)
+        fail(f"the reservation has {versions} versions", EXIT_NOT_FOUND)
     return state
 
 

@@ -27,14 +27,16 @@ HEADINGS = ("EVENT", "NEXT RUN", "AGAIN", "RUNS", "MISSED", "GIVEN UP", "TRIES",
 
 @click.group()
 def schedule() -> None:
-    """Put, look at and cancel scheduled events, beside a server or without one."""
+    """Put, show and cancel scheduled events, beside a server or without one."""
 
 
 @schedule.command(cls=Command)
 @click.argument("name")
 @click.argument("id")
 @click.option("--at", "run_at", type=Instant(), help="When it runs first.")
-@click.option("--every", "repeat_ms", type=int, help="Again after so many milliseconds.")
+@click.option(
+    "--every", "repeat_ms", type=int, help="The period in milliseconds, of an event that recurs."
+)
 @click.option("--cron", help="Instead of --at: five fields, as in '0 9 * * 1-5'.")
 @click.option("--zone", default="UTC", show_default=True, help="The time zone of --cron.")
 @click.option("--payload", help="JSON that the event carries.")
@@ -62,9 +64,9 @@ def put(
 
 @schedule.command(name="list", cls=Command)
 @click.argument("name")
-@click.option("--parked", is_flag=True, help="Only those that were given up.")
+@click.option("--parked", is_flag=True, help="Only parked events.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
-@click.option("--after", default="", help="Only those behind this id.")
+@click.option("--after", default="", help="Only events after this id.")
 @database_option
 @json_option
 def list_events(

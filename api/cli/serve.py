@@ -46,7 +46,7 @@ SERVER_OPTIONS = (
         default=DEFAULT_DATABASE,
         show_default=True,
         envvar="RESERVATION_DATABASE",
-        help="SQLite file, made if it is not there, or postgresql:// URL.",
+        help="SQLite file, created if it does not exist, or postgresql:// URL.",
     ),
     click.option(
         "--workers",
@@ -147,7 +147,7 @@ def _announce(settings: Settings, prepared: "Prepared") -> None:
     click.echo(f"  open holds   {overview.open_holds}")
     click.echo(f"  next alarm   {instant(overview.next_alarm_at_ms) or 'none'}")
     if overview.parked:
-        click.echo(f"  parked       {overview.parked} alarms need a look")
+        click.echo(f"  parked       {overview.parked} alarms (alarms list --parked)")
     click.echo(f"  stop with Ctrl-C; it drains for at most {SHUTDOWN_GRACE_SECONDS} s")
 
 

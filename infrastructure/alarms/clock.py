@@ -283,7 +283,7 @@ class AlarmScheduler(BackgroundScheduler):
 class AlarmClock:
     """Owns the scheduler: `start()`, `stop()`; tells it of alarms that come sooner.
 
-    `sweep` is called at the start and once a minute, to look for strays.
+    `sweep` is called at the start and once a minute, to look for inconsistent rows.
     """
 
     def __init__(
@@ -349,7 +349,9 @@ class AlarmClock:
         try:
             self._sweep_and_mend()
         except StoreError as error:
-            logger.warning("strays are looked for again in %d s: %s", SWEEP_SECONDS, error)
+            logger.warning(
+                "the search for inconsistent rows is repeated in %d s: %s", SWEEP_SECONDS, error
+            )
 
     def _sweep_and_mend(self) -> None:
         """The sweep reads every alarm, and so finds damage before it is due."""

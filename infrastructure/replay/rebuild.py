@@ -1,6 +1,6 @@
 """Rebuilding the projections from the log, beside a running service.
 
-The names are walked in order; each chunk is replayed, compared and mended in one short
+The names are walked in order; each chunk is replayed, compared and repaired in one short
 transaction of its own, so requests go on in between and no reader ever sees a table
 that is half old and half new: a chunk is right when its transaction ends, and stays
 right because every command keeps it so. Rows that were right are not written at all,
@@ -30,12 +30,12 @@ REPORTED_DIFFERENCES = 1_000
 class RebuildReport:
     aggregates: int = 0
     events: int = 0
-    mended: int = 0
+    repaired: int = 0
     differences: list[Difference] = field(default_factory=list)  # the first of them
 
 
 class RebuildChunk(Work):
-    """Compares and mends the next reservations. Returns what was found and where to go on."""
+    """Compares and repairs the next reservations. Returns what was found and where to go on."""
 
     on_tables = True
 
@@ -50,7 +50,7 @@ class RebuildChunk(Work):
             unit.session.put_reservations(found.put_rows)
         if found.delete_rows:
             unit.session.delete_reservations(found.delete_rows)
-        _mend_alarms(unit, found)
+        _repair_alarms(unit, found)
         return found, chunk.last_name
 
 
@@ -69,13 +69,13 @@ class RebuildObjects(RebuildChunk):
             unit.session.delete_objects(found.delete_rows)
         if found.delete_snapshots:
             unit.session.delete_snapshots(found.delete_snapshots)
-        _mend_alarms(unit, found)
+        _repair_alarms(unit, found)
         if chunk.last_id is None:
             unit.session.mark_projected()
         return found, chunk.last_id
 
 
-def _mend_alarms(unit: UnitOfWork, found: Found) -> None:
+def _repair_alarms(unit: UnitOfWork, found: Found) -> None:
     if found.put_alarms:
         unit.session.put_alarms(found.put_alarms)
     if found.delete_alarms:
@@ -90,7 +90,7 @@ def rebuild(
     """Walks the whole log. `execute` runs each chunk in a transaction; `progress` is told
     how many events it had.
 
-    Raises StoreError if the database does not answer; what was mended until then stays.
+    Raises StoreError if the database does not answer; what was repaired until then stays.
     """
     report = RebuildReport()
     for chunk, start in ((RebuildChunk, ""), (RebuildObjects, OBJECT_PREFIX)):
@@ -99,7 +99,7 @@ def rebuild(
             found, after = execute(chunk(mapper, after))
             report.aggregates += found.aggregates
             report.events += found.events
-            report.mended += found.rows_to_mend
+            report.repaired += found.rows_to_mend
             room = REPORTED_DIFFERENCES - len(report.differences)
             report.differences += found.differences[:room]
             progress(found.events)

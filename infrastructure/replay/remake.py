@@ -1,6 +1,6 @@
 """Making a projection anew, beside a running service, whose table on the disk is damaged.
 
-Rebuilding (`rebuild.py`) mends rows; a page that cannot be read it can neither read nor write,
+Rebuilding (`rebuild.py`) repairs rows; a page that cannot be read it can neither read nor write,
 nor, in SQLite, a full page beside it. So the table is set aside, under another name and
 untouched, and another takes its place, all in one transaction. The log itself is nobody's
 to make: what stands on a damaged page of it is gone until a backup is restored.
@@ -71,7 +71,8 @@ class RemakeReservations(Remake):
         return unit.session.head()[0] > REPLAYED_EVENTS
 
     def fill(self, unit: UnitOfWork) -> int:
-        count, after = 0, ""
+        count = 0
+        after: str | None = ""
         while after is not None:
             found, after = RebuildChunk(unit.mapper, after).run(unit)
             count += len(found.put_rows)

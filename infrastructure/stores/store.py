@@ -1,6 +1,7 @@
 """The store: one interface over SQLite and PostgreSQL.
 
-Everything else asks the store it is given, and does not know which it is.
+What serves asks the store that it is given, and does not know which of the two it is. Only
+`replay/backup.py`, which moves whole databases, treats a file and a server differently.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,1 +1,1 @@
-"""A cluster on one machine: PostgreSQL, three nodes, nginx in front, and what befalls them."""
+"""A cluster on one machine: PostgreSQL, three nodes behind HAProxy, and faults one by one."""

@@ -118,7 +118,7 @@ def test_alarms_are_listed_and_parked_ones_redriven(
         ("seat-2", "parked, unreadable"),
     ]
     assert run("alarms", "redrive", "seat-1").output == "seat-1 is re-driven\n"
-    assert run("alarms", "redrive", "--all").output == "1 re-driven\n"
+    assert run("alarms", "redrive", "--all").output == "alarms re-driven: 1\n"
     assert json_lines(run("alarms", "list", "--parked", "--json")) == []
     assert len(json_lines(run("alarms", "list", "--json"))) == 3
     assert run("alarms", "redrive", "nobody").exit_code == EXIT_NOT_FOUND
@@ -137,7 +137,7 @@ def test_verify_exits_1_with_the_position_of_each_difference(
     assert "2          seat-1   is held, and has no alarm" in result.output
     report = json.loads(run("log", "verify", "--json").stdout)
     assert (report["ok"], report["found"], report["differences"][0]["position"]) == (False, 1, 2)
-    assert "1 differences mended" in run("log", "rebuild").output
+    assert "1 differences repaired" in run("log", "rebuild").output
     assert run("log", "verify").exit_code == 0
 
 

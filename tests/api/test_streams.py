@@ -79,4 +79,4 @@ def test_f77_names_are_utf8_in_every_locale(locale: str, tmp_path: Path) -> None
             [*COMMAND, *words], capture_output=True, cwd=tmp_path, env=environment, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert "\u00f6.db: will be made" in done.stdout.decode()
+        assert "\u00f6.db: will be created" in done.stdout.decode()

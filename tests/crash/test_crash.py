@@ -238,7 +238,7 @@ def test_f3_lost_alarms_are_rebuilt_from_the_log_before_anything_is_served(
     check_invariants(server.database)
     assert "long" in alarms(server.database)
     assert "rebuilding" in server.err.read_text()
-    assert "21 differences mended" in server.err.read_text()
+    assert "21 differences repaired" in server.err.read_text()
     wait_for_expired(server.database, len(names), 10)
     log = check_invariants(server.database)
     assert all(log.topics(name) == HELD_AND_EXPIRED for name in names)

@@ -109,14 +109,14 @@ def test_f55_what_cannot_be_loaded_leaves_the_old_code_serving(worker, content: 
     else:
         file.write_text(content)
     os.kill(server.process.pid, signal.SIGHUP)
-    wait_for(lambda: "the old goes on" in server.err.read_text(), 10)
+    wait_for(lambda: "the old ones go on" in server.err.read_text(), 10)
     assert answers(server) == {b"first"}
     wait_for(lambda: server.worker_pids() == before, 5)
     # And whoever takes a dead one's place runs what the others run.
     os.kill(before[0], signal.SIGKILL)
     wait_for(lambda: len(server.worker_pids()) == 2 and before[0] not in server.worker_pids(), 5)
     wait_for(lambda: answers(server) == {b"first"}, 5)
-    assert server.err.read_text().count("the old goes on") == 1
+    assert server.err.read_text().count("the old ones go on") == 1
     assert "Traceback" not in server.err.read_text()
 
 

@@ -148,7 +148,7 @@ def test_f7_and_f10_an_alarm_delivered_again_or_early_expires_nothing(make_serve
     wait_for_expired(server.database, 1, 10)
     early = alarms(server.database)["open"]
 
-    # A stray row for a hold that has ended; and the open hold's alarm, an hour too soon.
+    # An inconsistent row for a hold that has ended; and the open hold's alarm, an hour too soon.
     stray = "INSERT INTO alarms SELECT 'reservation/ended', 1, job_state FROM alarms"
     sql(server.database, stray)
     sql(server.database, "UPDATE alarms SET next_run_time = 1")
@@ -254,7 +254,7 @@ def test_check_says_that_a_database_will_be_made_and_makes_none(tmp_path):
     ended = run_serve(tmp_path / "reservations.db", "--check", port=port)
 
     assert ended.returncode == 0
-    assert "will be made" in ended.stdout
+    assert "will be created" in ended.stdout
     assert contents(tmp_path) == {}
     assert not is_listening(port)
 

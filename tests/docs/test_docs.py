@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -34,6 +35,19 @@ def test_the_readmes_curl_session_prints_what_it_says(make_server) -> None:
         command = command.replace("localhost:8787", f"127.0.0.1:{server.port}")
         printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout
         assert without_numbers(printed) == without_numbers(expected)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("page", ["README.md", "docs/schedules.md"])
+def test_the_program_prints_what_it_says_in(page: str, tmp_path: Path) -> None:
+    ((program, expected),) = re.findall(
+        r"```python\n(.*?)```\n\n```\n(.*?)```", document(page), re.DOTALL
+    )
+    (tmp_path / "program.py").write_text(program)
+    ran = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.returncode) == (expected, 0), ran.stderr
 
 
 @pytest.mark.real_time

@@ -264,7 +264,9 @@ def test_f86_a_sweep_that_the_database_refuses_is_a_sentence(
 
     monkeypatch.setattr(ReservationApplication, "_strays", refuse)
     clockwork.application.start()
-    wait_for(lambda: "strays are looked for again in 60 s: it is busy" in caplog.text, 5)
+    wait_for(
+        lambda: "the search for inconsistent rows is repeated in 60 s: it is busy" in caplog.text, 5
+    )
     assert [record for record in caplog.records if record.exc_info] == []
 
 

@@ -1,4 +1,4 @@
-"""Verify, rebuild, export, import, backup, restore: each fault found, each mended."""
+"""Verify, rebuild, export, import, backup, restore: each fault found, each repaired."""
 
 import gzip
 import json
@@ -173,11 +173,11 @@ def test_verify_finds_an_expiry_that_the_rules_would_not_have_decided(log: Addre
     assert any("Expired at 1, before" in d.problem for d in verified(log).differences)
 
 
-def mend(address: Address) -> int:
+def repair(address: Address) -> int:
     application = ReservationApplication(address)
     application.start(alarms=False)
     try:
-        return rebuild(application.writer.execute, application.mapper).mended
+        return rebuild(application.writer.execute, application.mapper).repaired
     finally:
         application.stop()
 
@@ -188,7 +188,7 @@ PROJECTION_DAMAGE = [kind for kind in DAMAGE if "alarm" in kind or "read-model" 
 @pytest.mark.parametrize("kind", PROJECTION_DAMAGE)
 def test_rebuild_mends(kind: str, log: Address) -> None:
     tamper(log, DAMAGE[kind][0])
-    assert mend(log) == 1
+    assert repair(log) == 1
     assert verified(log).found == 0
 
 
@@ -201,7 +201,7 @@ def test_rebuild_of_a_healthy_database_writes_nothing(
     monkeypatch.setattr(
         session_class, "_run", lambda self, *args: [written.append(args[0]), run(self, *args)][1]
     )
-    assert mend(log) == 0
+    assert repair(log) == 0
     assert not [s for s in written if " alarms " in s or " reservations " in s or "events" in s]
 
 
@@ -209,7 +209,7 @@ def test_rebuild_keeps_what_an_alarm_has_been_through(log: Address) -> None:
     state = b'{"v":1,"scheduled_time":1800000060000,"attempts":3}'
     where = "WHERE id = 'reservation/seat-1'"
     sql(log, f"UPDATE alarms SET next_run_time = NULL, job_state = ? {where}", state)
-    assert mend(log) == 0
+    assert repair(log) == 0
     assert sql(log, f"SELECT * FROM alarms {where}") == [("reservation/seat-1", None, state)]
 
 
@@ -238,7 +238,7 @@ def test_rebuild_beside_a_busy_application_fails_no_command(
     for thread in threads:
         thread.join()
     assert not failures
-    assert report.mended >= 600
+    assert report.repaired >= 600
     assert verified(address).found == 0
 
 

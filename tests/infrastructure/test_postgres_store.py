@@ -549,7 +549,7 @@ def test_a_role_that_owns_its_schema_and_no_more_is_enough(postgres: PostgresSer
         "CREATE SCHEMA app AUTHORIZATION app",
     )
     address = PostgresAddress(postgres.url(user="app"))
-    assert check(address) == "will be made"
+    assert check(address) == "will be created"
     prepare(address)
     application = ReservationApplication(address)
     application.start()

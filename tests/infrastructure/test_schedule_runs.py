@@ -283,7 +283,7 @@ def test_f53_they_go_through_an_export_an_import_and_a_rebuild(
         await agenda.scheduleEvent("gone", START + DAY)
         await agenda.cancelEvent("gone")
         await go_on(world, 3_000)
-        assert rebuild(world.application.writer.execute, world.application.mapper).mended == 0
+        assert rebuild(world.application.writer.execute, world.application.mapper).repaired == 0
 
     async def goes_on(world: World, agenda: Any) -> None:
         assert (await agenda.getEvent("tick"))["runs"] == 4

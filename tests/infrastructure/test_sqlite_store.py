@@ -316,7 +316,7 @@ def test_a_lost_projection_is_made_anew_from_the_log_at_the_start(
     application.hold("seat-1", 60)
     application.stop()
     run(database_path, f"{loss} {table}")
-    assert prepare(database_path).mended == 1
+    assert prepare(database_path).repaired == 1
     check_invariants(database_path)
 
 

@@ -57,11 +57,11 @@ class Reservations(RuleBasedStateMachine):
         self.serve()
 
     def serve(self) -> int:
-        mended = prepare(self.address).mended
+        repaired = prepare(self.address).repaired
         self.log = BytesIO()
         self.application = ReservationApplication(self.address, self.clock, AlarmLog(self.log))
         self.application.start(alarms=False)
-        return mended
+        return repaired
 
     def teardown(self) -> None:
         self.application.stop()
@@ -174,7 +174,7 @@ class Reservations(RuleBasedStateMachine):
     def lose_rows_and_rebuild(self, lost: set[tuple[str, str]]) -> None:
         gone = sum(self.lose(name, table) for name, table in lost)
         report = rebuild(self.application.writer.execute, self.application.mapper)
-        assert report.mended == gone
+        assert report.repaired == gone
 
     def lose(self, name: str, table: str) -> int:
         column, value = ("id", ID_PREFIX + name) if table == "alarms" else ("name", name)

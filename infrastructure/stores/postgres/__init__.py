@@ -4,7 +4,6 @@
 errors; `schema.py` creates and migrates the tables; `session.py` is the writer's
 transaction, the lock on the log and the way out of a commit whose answer was lost;
 `arrays.py` writes rows as the server reads them fastest, `reader_pool.py` lends connections for
-reading; `clock.py` is the database's clock on a node; `watch.py` hears what other nodes say;
-`engine.py` is SQLAlchemy's way in for the job store; `fill.py` takes in a whole log. The
-statements are those of `sql/`.
+reading; `clock.py` is the database's clock on a node; `watch.py` listens for other nodes' alarms;
+`engine.py` is SQLAlchemy's engine for the job store. The statements are those of `sql/`.
 """

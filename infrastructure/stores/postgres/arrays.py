@@ -5,15 +5,25 @@ work than everything else that a hold needs. A literal is one join.
 (https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO)
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from reservation_expiry.infrastructure.stores.sql.tables import Table
+from reservation_expiry.infrastructure.stores.sql.tables import Kind, Table
+
+TYPES: Mapping[Kind, str] = {
+    "key": "text",
+    "text": "text",
+    "integer": "bigint",
+    "seconds": "double precision",
+    "bytes": "bytea",
+}
+"""What PostgreSQL calls the kinds of columns."""
 
 
 def columns(table: Table, rows: Iterable[tuple]) -> list[str]:
     """One literal for each column, of the rows' values in their order."""
-    by_column = zip(table.columns.values(), zip(*rows, strict=True), strict=True)
-    return [_LITERAL_OF[type_](values) for type_, values in by_column]
+    by_column = zip(table.columns, zip(*rows, strict=True), strict=True)
+    return [_LITERAL_OF[column.kind](values) for column, values in by_column]
 
 
 def texts(values: Iterable[str]) -> str:
@@ -33,4 +43,10 @@ def _bytes(values: Iterable[bytes]) -> str:
     return "{" + ",".join([f'"\\\\x{value.hex()}"' for value in values]) + "}"
 
 
-_LITERAL_OF = {"bigint": _numbers, "double precision": _numbers, "text": texts, "bytea": _bytes}
+_LITERAL_OF: Mapping[Kind, Callable[[Iterable[Any]], str]] = {
+    "key": texts,
+    "text": texts,
+    "integer": _numbers,
+    "seconds": _numbers,
+    "bytes": _bytes,
+}

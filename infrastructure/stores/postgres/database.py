@@ -239,7 +239,9 @@ class PostgresRows:
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
-            return self._connection.execute(spoken(statement), parameters, binary=True).fetchall()
+            return self._connection.execute(
+                to_postgres(statement), parameters, binary=True
+            ).fetchall()
         except psycopg.Error as error:
             raise self._translated(error) from error
 
@@ -256,7 +258,7 @@ class PostgresRows:
         try:
             with self._connection.cursor(f"stream-{next(self._names)}") as cursor:
                 cursor.itersize = page_rows
-                cursor.execute(spoken(statement), parameters, binary=True)
+                cursor.execute(to_postgres(statement), parameters, binary=True)
                 yield from cursor
         except psycopg.Error as error:
             raise translate(error) from error
@@ -264,7 +266,7 @@ class PostgresRows:
 
 @lru_cache(maxsize=64)
 def _within(statement: str, key: str) -> str:
-    columns = ", ".join(EVENTS.columns)
+    columns = ", ".join(EVENTS.names)
     return (
         f"SELECT {columns} FROM (SELECT *, sum(length(state)) OVER (ORDER BY {key}) AS upto,"
         f" row_number() OVER (ORDER BY {key}) AS number FROM ({statement}) AS page) AS sized"
@@ -273,7 +275,7 @@ def _within(statement: str, key: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def spoken(statement: str) -> str:
+def to_postgres(statement: str) -> str:
     """A statement of `sql/` as PostgreSQL and its driver take it."""
     return (
         statement.replace("?", "%s").replace(" AS BLOB)", " AS bytea)").replace(" NOT INDEXED", "")

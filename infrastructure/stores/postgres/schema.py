@@ -5,7 +5,7 @@ role must own. An advisory lock lets any number of nodes start at once. A step i
 MIGRATIONS is never edited once released: a new one is added behind it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import psycopg
 from psycopg import errors
@@ -16,7 +16,9 @@ from reservation_expiry.infrastructure.errors import (
     ForeignDatabase,
     NewerSchema,
 )
+from reservation_expiry.infrastructure.stores.postgres.arrays import TYPES
 from reservation_expiry.infrastructure.stores.postgres.database import NOW, Database, translate
+from reservation_expiry.infrastructure.stores.sql.tables import REMADE, Kind, Table
 
 MIGRATION_LOCK = 0x52455356  # "RESV", for pg_advisory_xact_lock
 DAY_MS = 86_400_000
@@ -48,7 +50,6 @@ CREATE TABLE writers (
     since_ms bigint NOT NULL
 ) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 500, {_BUSY});
 """
-# What follows from the log is made anew, empty, if it has gone.
 _PROJECTION_TABLES = f"""
 CREATE TABLE IF NOT EXISTS alarms (
     id text COLLATE "C" PRIMARY KEY,
@@ -90,10 +91,18 @@ CREATE INDEX IF NOT EXISTS ownerships_by_owner ON ownerships (owner, wanted)
 """
 _VERSION_TABLE = "CREATE TABLE reservation_expiry_schema (version integer NOT NULL)"
 
-_NAMES = ["events", "log_head", "writers", "alarms", "reservations"]
-_NAMES += ["objects", "snapshots", "owners", "ownerships"]
+_NAMES = ["events", "log_head", "writers", *(table.name for table in REMADE)]
 
+# Released: never edited, whatever `sql/tables.py` comes to say.
 MIGRATIONS: tuple[str, ...] = (_LOG_TABLES + _PROJECTION_TABLES,)
+
+_TYPES: Mapping[Kind, str] = {**TYPES, "key": 'text COLLATE "C"'}
+_CHANGES_ALL_THE_TIME = {"alarms", "reservations", "objects"}
+
+
+def remade(table: Table) -> tuple[str, ...]:
+    busy = table.name in _CHANGES_ALL_THE_TIME
+    return table.made(_TYPES, f" WITH (fillfactor = 80, {_BUSY})" if busy else "")
 
 
 def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
@@ -127,7 +136,9 @@ def _bring_up(
         connection.execute(step)
     gone = "SELECT bool_or(to_regclass(name) IS NULL) FROM unnest(%s::text[]) AS name"
     if connection.execute(gone, (_NAMES,)).fetchone()[0]:  # else a role needs no right to make any
-        connection.execute(_PROJECTION_TABLES)
+        for table in REMADE:
+            for statement in remade(table):
+                connection.execute(statement)
     if version < len(migrations):
         connection.execute("UPDATE reservation_expiry_schema SET version = %s", (len(migrations),))
     connection.execute(

@@ -26,13 +26,13 @@ from reservation_expiry.infrastructure.errors import (
     StoreUnavailable,
 )
 from reservation_expiry.infrastructure.instants import ms_of_seconds
-from reservation_expiry.infrastructure.stores.postgres.arrays import columns, texts
+from reservation_expiry.infrastructure.stores.postgres.arrays import TYPES, columns, texts
 from reservation_expiry.infrastructure.stores.postgres.database import (
     NOW,
     OUTWORN,
     Database,
     PostgresRows,
-    spoken,
+    to_postgres,
     translate,
 )
 from reservation_expiry.infrastructure.stores.row_types import AlarmRow
@@ -314,7 +314,7 @@ class PostgresSession(Session):
 
     def _execute(self, statement: str, parameters: Sequence[Any]) -> int:
         try:
-            return self._in_use().execute(spoken(statement), parameters).rowcount
+            return self._in_use().execute(to_postgres(statement), parameters).rowcount
         except psycopg.Error as error:
             raise self._translated(error) from error
 
@@ -358,7 +358,7 @@ def _pieces(rows: Sequence[tuple], large: int) -> Iterator[Sequence[tuple]]:
 
 @cache
 def _put_statement(table: Table) -> str:
-    arrays = ", ".join(f"?::{type_}[]" for type_ in table.columns.values())
+    arrays = ", ".join(f"?::{TYPES[column.kind]}[]" for column in table.columns)
     return f"{table.insert}SELECT * FROM unnest({arrays}){table.on_conflict}"
 
 

@@ -1,6 +1,7 @@
-"""What both stores say in SQL, in the words that SQLite and PostgreSQL share.
+"""The statements that both stores run.
 
-Statements are written with `?` for values. What the two do not share (how a transaction
-begins, how many rows go in at once, the tables' definition) is in `sqlite/` and
-`postgres/`, which run these statements; nothing here opens a connection.
+They are written for SQLite, with `?` for values; the PostgreSQL store replaces what it
+spells otherwise (`?`, `AS BLOB`, `NOT INDEXED`). What the two do not share (how a
+transaction begins, how many rows go in at once, the tables' definition) is in `sqlite/` and
+`postgres/`; nothing here opens a connection.
 """

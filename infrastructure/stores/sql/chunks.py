@@ -4,6 +4,13 @@ from reservation_expiry.domain.durable_object import OBJECT_PREFIX
 from reservation_expiry.domain.reservation import ID_PREFIX
 from reservation_expiry.infrastructure.stores.row_types import Chunk, ObjectChunk
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
+from reservation_expiry.infrastructure.stores.sql.tables import (
+    ALARMS,
+    OBJECTS,
+    RESERVATIONS,
+    SNAPSHOTS,
+    Table,
+)
 
 AFTER_ALL_NAMES = "\U0010ffff"
 OBJECT_ROWS = 16  # of objects' events at once: each may have megabytes
@@ -16,13 +23,15 @@ _MORE = "SELECT EXISTS (SELECT 1 FROM events WHERE originator_id > ? AND origina
 _EVENTS = """
 SELECT originator_id, originator_version, topic, CAST(state AS BLOB), position FROM events
 WHERE originator_id > ? AND originator_id <= ? ORDER BY originator_id, originator_version"""
-_ALARMS = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms WHERE id > ? AND id <= ?"
-_OBJECTS = "SELECT id, version, alarm_at_ms FROM objects WHERE id > ? AND id <= ?"
-_SNAPSHOTS = """
-SELECT id, version, CAST(state AS BLOB) FROM snapshots WHERE id > ? AND id <= ?"""
-_ROWS = """
-SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
-    expiration_count, alarm_at_ms FROM reservations WHERE name > ? AND name <= ?"""
+
+
+def _range_of(table: Table) -> str:
+    """The rows whose keys are in a range."""
+    return f"SELECT {table.selected} FROM {table.name} WHERE {table.key} > ? AND {table.key} <= ?"
+
+
+_ALARMS, _OBJECTS = _range_of(ALARMS), _range_of(OBJECTS)
+_SNAPSHOTS, _RESERVATIONS = _range_of(SNAPSHOTS), _range_of(RESERVATIONS)
 
 
 def read_chunk(rows: Rows, after_name: str, limit: int, upto_name: str = AFTER_ALL_NAMES) -> Chunk:
@@ -34,7 +43,7 @@ def read_chunk(rows: Rows, after_name: str, limit: int, upto_name: str = AFTER_A
     last_id, more = next_ids(rows, ID_PREFIX + after_name, limit, ID_PREFIX + upto_name)
     last_name = last_id.removeprefix(ID_PREFIX)
     ids = (ID_PREFIX + after_name, last_id)
-    reservations = {row[0]: row for row in rows.all(_ROWS, (after_name, last_name))}
+    reservations = {row[0]: row for row in rows.all(_RESERVATIONS, (after_name, last_name))}
     alarms = {row[0]: row for row in rows.all(_ALARMS, ids)}
     events = rows.stream(_EVENTS, ids)
     return Chunk(last_name if more else None, events, reservations, alarms)

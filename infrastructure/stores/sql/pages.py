@@ -5,15 +5,12 @@ from typing import Any
 
 from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
-from reservation_expiry.infrastructure.stores.sql.typed import EVENT, checked
+from reservation_expiry.infrastructure.stores.sql.tables import EVENTS
+from reservation_expiry.infrastructure.stores.sql.typed import checked
 
 PAGE_BYTES = 4 * 1024 * 1024  # of state in a page; an event that has more comes alone
-STATE = 4  # where it is in a row
 
-_EVENT = """
-SELECT position, originator_id, originator_version, topic, CAST(state AS BLOB) AS state,
-    recorded_at_ms, checksum
-FROM events"""
+_EVENT = f"SELECT {EVENTS.selected} FROM events"
 
 
 def read_page(
@@ -23,7 +20,7 @@ def read_page(
     state together, but one at least. Raises StoreDamaged."""
     statement = f"{_EVENT} WHERE {where} ORDER BY {key} LIMIT ?"
     rows = reader.page(statement, (*values, limit), key, PAGE_BYTES)
-    return checked("events", rows, EVENT)
+    return checked("events", rows, EVENTS.python_types)
 
 
 def read_log(reader: Reader, after: int, upto: int, limit: int) -> list[tuple]:

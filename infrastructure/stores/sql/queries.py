@@ -15,11 +15,10 @@ from reservation_expiry.infrastructure.stores.sql.head import read_head
 from reservation_expiry.infrastructure.stores.sql.pages import read_page
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
-from reservation_expiry.infrastructure.stores.sql.typed import ALARM, ID, RESERVATION, checked
+from reservation_expiry.infrastructure.stores.sql.tables import ALARMS, RESERVATIONS
+from reservation_expiry.infrastructure.stores.sql.typed import ID, checked
 
-_RESERVATION = """
-SELECT name, version, status, created_at_ms, expires_at_ms, expired_at_ms,
-    expiration_count, alarm_at_ms FROM reservations"""
+_RESERVATION = f"SELECT {RESERVATIONS.selected} FROM reservations"
 HISTORY_ROWS = 1_000  # of a page, where all is asked for
 
 
@@ -194,14 +193,14 @@ class Queries:
         order = f"{where} ORDER BY next_run_time, id LIMIT ?"
         try:
             rows = self._all(
-                f"SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms{order}",
+                f"SELECT {ALARMS.selected} FROM alarms{order}",
                 (*values, limit),
             )
         except StoreDamaged:
             # Their index may be whole. A state of no bytes is one that cannot be read.
             found = self._all(f"SELECT id, next_run_time FROM alarms{order}", (*values, limit))
             rows = [(*row, self._job_state(row[0])) for row in found]
-        return checked("alarms", rows, ALARM)
+        return checked("alarms", rows, ALARMS.python_types)
 
     def _job_state(self, alarm_id: str) -> bytes:
         try:
@@ -282,7 +281,7 @@ class Queries:
 
 
 def _reservations(rows: list[tuple]) -> list[Reservation]:
-    rows = checked("reservations", rows, RESERVATION)
+    rows = checked("reservations", rows, RESERVATIONS.python_types)
     return [Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows]
 
 

@@ -24,6 +24,7 @@ from reservation_expiry.infrastructure.stores.sql.tables import (
     ALARMS,
     EVENTS,
     OBJECTS,
+    OWNERS,
     RESERVATIONS,
     SNAPSHOTS,
     Table,
@@ -41,7 +42,7 @@ TailRow = tuple[str, int, str, bytes]
 _HISTORY = """
 SELECT originator_version, topic, CAST(state AS BLOB) FROM events
 WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
-_ALARM = "SELECT id, next_run_time, CAST(job_state AS BLOB) FROM alarms"
+_ALARM = f"SELECT {ALARMS.selected} FROM alarms"
 _IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
 # In an order, so that a table is read by its key and an index by itself.
 _ALL_OF = {
@@ -237,7 +238,7 @@ class Session(ABC):
     # Durable objects
 
     def object_row(self, object_id: str) -> ObjectRow | None:
-        return self._one("SELECT id, version, alarm_at_ms FROM objects WHERE id = ?", (object_id,))
+        return self._one(f"SELECT {OBJECTS.selected} FROM objects WHERE id = ?", (object_id,))
 
     def put_objects(self, rows: Sequence[ObjectRow]) -> None:
         self._put(OBJECTS, rows)
@@ -250,9 +251,7 @@ class Session(ABC):
         return read_object_chunk(self._rows(), after_id, limit)
 
     def snapshot(self, object_id: str) -> SnapshotRow | None:
-        return self._one(
-            "SELECT id, version, CAST(state AS BLOB) FROM snapshots WHERE id = ?", (object_id,)
-        )
+        return self._one(f"SELECT {SNAPSHOTS.selected} FROM snapshots WHERE id = ?", (object_id,))
 
     def put_snapshot(self, row: SnapshotRow) -> None:
         self._put(SNAPSHOTS, [row])
@@ -274,7 +273,7 @@ class Session(ABC):
         return False
 
     def owners(self) -> list[OwnerRow]:
-        return self._fetch("SELECT token, until_ms, process FROM owners")
+        return self._fetch(f"SELECT {OWNERS.selected} FROM owners")
 
     def renew_owner(self, row: OwnerRow) -> None:
         self._write("owners", _RENEW_OWNER, row)

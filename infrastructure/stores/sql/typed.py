@@ -4,7 +4,6 @@ SQLite keeps in any column whatever a damaged page says: nothing, or a value of 
 Rows are looked at here, once, where they are read, so that nothing further on need expect it.
 """
 
-from types import NoneType
 from typing import Any
 
 from reservation_expiry.infrastructure.errors import StoreDamaged
@@ -12,17 +11,12 @@ from reservation_expiry.infrastructure.errors import StoreDamaged
 Shape = tuple[frozenset[type], ...]
 
 
-def shape(*columns: type | tuple[type, ...]) -> Shape:
+def shape(*columns: type) -> Shape:
     """The types that a value may have, column by column."""
-    return tuple(frozenset(c) if isinstance(c, tuple) else frozenset([c]) for c in columns)
+    return tuple(frozenset([column]) for column in columns)
 
 
-INTEGER_OR_NONE = (int, NoneType)
-
-EVENT = shape(int, str, int, str, bytes, int, bytes)
 HEAD = shape(int, bytes, int)
-RESERVATION = shape(str, int, str, int, int, INTEGER_OR_NONE, int, INTEGER_OR_NONE)
-ALARM = shape(str, (float, NoneType), bytes)  # when to look, in Unix seconds
 ID = shape(str)
 
 

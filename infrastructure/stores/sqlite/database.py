@@ -25,9 +25,9 @@ from reservation_expiry.infrastructure.errors import (
     VersionConflict,
 )
 from reservation_expiry.infrastructure.machine.forks import RefusesAfterFork
-from reservation_expiry.infrastructure.stores.sql.pages import STATE
 from reservation_expiry.infrastructure.stores.sql.rows import PAGE_ROWS
 from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
+from reservation_expiry.infrastructure.stores.sql.tables import EVENTS
 
 BUSY_TIMEOUT_MS = 5_000
 WRITER_CACHE_KIB = 16_384
@@ -174,7 +174,7 @@ class SqliteRows:
         try:
             with closing(self._connection.execute(statement, parameters)) as cursor:
                 for row in cursor:
-                    size += len(row[STATE] or b"")
+                    size += len(row[EVENTS.large] or b"")
                     if rows and size > limit_bytes:
                         break
                     rows.append(row)

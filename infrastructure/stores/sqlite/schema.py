@@ -7,7 +7,7 @@ added behind it.
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from reservation_expiry.infrastructure.errors import (
     StoreUnavailable,
 )
 from reservation_expiry.infrastructure.machine.files import make_folder, make_private
+from reservation_expiry.infrastructure.stores.sql.tables import REMADE, Kind, Table
 from reservation_expiry.infrastructure.stores.sqlite.database import Database, translate
 
 APPLICATION_ID = 0x52455356  # "RESV"
@@ -98,9 +99,21 @@ CREATE TABLE IF NOT EXISTS ownerships (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS ownerships_by_owner ON ownerships (owner, wanted);
 """
-REMADE_TABLES = PROJECTION_TABLES + OBJECT_TABLES + OWNER_TABLES
-
+# Released: never edited, whatever `sql/tables.py` comes to say.
 MIGRATIONS: tuple[str, ...] = (LOG_TABLES + PROJECTION_TABLES, OBJECT_TABLES + OWNER_TABLES)
+
+TYPES: Mapping[Kind, str] = {
+    "key": "TEXT",
+    "text": "TEXT",
+    "integer": "INTEGER",
+    "seconds": "FLOAT",
+    "bytes": "BLOB",
+}
+
+
+def remade(table: Table) -> tuple[str, ...]:
+    """Rows are kept in the order of their keys, unless they may be large."""
+    return table.made(TYPES, "" if table.large else " WITHOUT ROWID")
 
 
 def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
@@ -122,8 +135,11 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         version = refuse_what_is_not_ours(connection, database.path, len(migrations))
-        for step in (*migrations[version:], REMADE_TABLES):
+        for step in migrations[version:]:
             for statement in _statements(step):
+                connection.execute(statement)
+        for table in REMADE:
+            for statement in remade(table):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
@@ -136,13 +152,10 @@ def migrate(database: Database, migrations: Sequence[str] = MIGRATIONS) -> None:
 
 def _is_complete(connection: sqlite3.Connection) -> bool:
     """Whether nothing is to be made: the projections are there, and WAL is on."""
-    tables = connection.execute(
-        "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"
-        " AND name IN"
-        " ('alarms', 'reservations', 'objects', 'snapshots', 'owners', 'ownerships')"
-    ).fetchone()[0]
+    found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    missing = {table.name for table in REMADE} - {name for (name,) in found}
     journal_mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-    return tables == 6 and journal_mode == "wal"
+    return not missing and journal_mode == "wal"
 
 
 def schema_version(database: Database) -> int:
