@@ -30,6 +30,7 @@ from reservation_expiry.infrastructure.objects import (
     event_schedule,
     host,
     ownership,
+    residents,
     schedule_pass,
     storage,
     tasks,
@@ -111,14 +112,16 @@ LIMITS: dict[str, str] = {
     "calls of objects under way, alarms of objects under way, per process": (
         f"{host.MAX_CALLS:,}, {alarms.MAX_RUNNING:,}"
     ),
-    "objects in memory, per process": f"{host.MAX_OBJECTS:,}, for {host.IDLE_SECONDS:g} s idle",
-    "wait for another process to hand an object over": seconds(host.HANDOVER_SECONDS),
+    "objects in memory, per process": (
+        f"{residents.MAX_OBJECTS:,}, for {host.IDLE_SECONDS:g} s idle"
+    ),
+    "wait for another process to hand an object over": seconds(residents.HANDOVER_SECONDS),
     "an object's alarm handler": f"{alarms.HANDLER_LIMIT_SECONDS / 60:g} minutes",
     "a transaction, `blockConcurrencyWhile`": (
         f"{transaction.TRANSACTION_SECONDS:g} s, {tasks.BLOCK_SECONDS:g} s"
     ),
     "work beside an object's handlers, when another process wants it": (
-        f"{host.LINGER_SECONDS:g} s, and {tasks.CANCEL_SECONDS:g} s to end"
+        f"{residents.LINGER_SECONDS:g} s, and {tasks.CANCEL_SECONDS:g} s to end"
     ),
     "suspects of having ended a process: others may take to end first, then their time alone": (
         f"{alarm_crowd.QUIET_SECONDS:g} s, {alarm_crowd.ALONE_SECONDS:g} s"
@@ -186,7 +189,7 @@ SENTENCES = [
     ("docs/alarms.md", f"fails for the {MAX_WORD}th time"),
     ("docs/alarms.md", f"the {MAX_WORD}th attempt fails"),
     ("docs/alarms.md", f"under a lease of {ownership.LEASE_MS // 1000} s"),
-    ("docs/alarms.md", f"answers 503 after {host.HANDOVER_SECONDS:g} s"),
+    ("docs/alarms.md", f"answers 503 after {residents.HANDOVER_SECONDS:g} s"),
     ("docs/alarms.md", f"for {host.IDLE_SECONDS:g} s, and the longest unused of"),
     ("docs/alarms.md", f"At most {size(values.MAX_VALUE_BYTES)} a value"),
     ("docs/alarms.md", f"handlers have {host.STOP_SECONDS:g} s to end"),
@@ -267,7 +270,7 @@ def test_a_lease_is_renewed_several_times_before_its_owner_stops_believing_in_it
 
 
 def test_an_object_can_be_handed_over_while_its_caller_waits() -> None:
-    assert host.LINGER_SECONDS + tasks.CANCEL_SECONDS < host.HANDOVER_SECONDS
+    assert residents.LINGER_SECONDS + tasks.CANCEL_SECONDS < residents.HANDOVER_SECONDS
 
 
 def test_a_run_of_a_schedule_and_a_transaction_end_before_their_handler_must() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from reservation_expiry.infrastructure.errors import ObjectDropped
 from reservation_expiry.infrastructure.objects import host as host_module
-from reservation_expiry.infrastructure.objects import tasks
+from reservation_expiry.infrastructure.objects import residents, tasks
 from reservation_expiry.infrastructure.objects.durable_object import DurableObject
 from reservation_expiry.infrastructure.objects.running_code import unwatch_tasks, watch_tasks
 from tests.support.objects import World
@@ -98,9 +98,9 @@ def test_f49_work_begun_by_a_handler_keeps_its_object_until_it_has_ended(
     async def steps(world: World, beginner: Any) -> None:
         await beginner.begin(how)
         await asyncio.sleep(0.05)  # long idle, but for the work
-        assert list(world.host._live) == ["object/Beginner/foo"]
+        assert list(world.host._residents._live) == ["object/Beginner/foo"]
         world.go.set()
-        await world.until(lambda: not world.host._live)
+        await world.until(lambda: not world.host._residents._live)
         assert await beginner.kept() == {"later": True}
 
     story(database_path, steps, **soon_idle)
@@ -147,7 +147,7 @@ def handed_over(path: Path, begin: Callable[[Any], Any]) -> list[BaseException]:
 
 @pytest.fixture
 def soon_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(residents, "LINGER_SECONDS", 0.05)
     monkeypatch.setattr(host_module, "TEND_SECONDS", 0.01)
     monkeypatch.setattr(tasks, "CANCEL_SECONDS", 0.05)
 
@@ -182,16 +182,16 @@ def test_f49_work_that_does_not_even_end_then_can_write_nothing_more(
 def test_f49_endless_work_makes_room_when_memory_is_full(
     database_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "MAX_OBJECTS", 10)
+    monkeypatch.setattr(residents, "MAX_OBJECTS", 10)
 
     async def steps(world: World, beginner: Any) -> None:
         for number in range(10):
             await world.stub("Beginner", f"n{number}").begin_endless()
         await beginner.kept()
-        assert len(world.host._live) == 10
-        assert "object/Beginner/n0" not in world.host._live
+        assert len(world.host._residents._live) == 10
+        assert "object/Beginner/n0" not in world.host._residents._live
         assert [type(error) for error in world.heard] == [asyncio.CancelledError]
-        world.host._live["object/Beginner/n1"].tasks.cancel()
+        world.host._residents._live["object/Beginner/n1"].tasks.cancel()
 
     monkeypatch.setattr(host_module, "STOP_SECONDS", 0.02)
     story(database_path, steps)
@@ -202,8 +202,8 @@ def test_making_another_object_is_not_the_activity_of_the_one_that_calls_it(
 ) -> None:
     async def steps(world: World, beginner: Any) -> None:
         await beginner.call_other()
-        await world.until(lambda: len(world.host._live) == 2)
-        foo = world.host._live["object/Beginner/foo"]
+        await world.until(lambda: len(world.host._residents._live) == 2)
+        foo = world.host._residents._live["object/Beginner/foo"]
         await world.until(lambda: foo.idle)
 
     story(database_path, steps)

@@ -120,7 +120,7 @@ def test_writes_that_a_drop_took_with_it_are_not_acknowledged(address: Address) 
     async def put_and_wait(thing: Thing) -> None:
         await thing.env.world.go.wait()
         thing.storage.put("b", 1)
-        (live,) = thing.env.world.host._live.values()
+        (live,) = thing.env.world.host._residents._live.values()
         live.drop(RuntimeError("on purpose"))
 
     async def steps(world: World, thing: Any) -> None:
@@ -187,7 +187,7 @@ def test_a_wall_clock_that_leaps_past_the_lease_makes_the_process_look_what_it_l
             await other.host.ownership.renew()
             await other.stub("Thing").do("put", "n", 2)
             await one.host.ownership.renew()
-            assert not one.host._live
+            assert not one.host._residents._live
 
     asyncio.run(steps())
 
@@ -286,7 +286,7 @@ def test_an_alarm_whose_object_was_dropped_meanwhile_is_not_reported_as_done(
     address: Address,
 ) -> None:
     async def drops(thing: Thing) -> None:
-        (live,) = thing.env.world.host._live.values()
+        (live,) = thing.env.world.host._residents._live.values()
         await thing.storage.sync()
         live.drop(RuntimeError("on purpose"))
 
@@ -385,14 +385,14 @@ def test_an_alarm_of_an_object_that_another_process_wants_is_left_to_that(
 ) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START)
-        world.host._wanted = {"object/Thing/foo": 0.0}
+        world.host._residents._wanted = {"object/Thing/foo": 0.0}
         await world.look()
         await world.settled()
         assert world.attempts == []
         database = open_store(address)  # given back for a while, which is no difference
         assert verify(database, EventMapper()).differences == []
         database.close()
-        world.host._wanted = {}
+        world.host._residents._wanted = {}
         await world.advance(100)
         assert [(a.outcome, a.claim.retry_count) for a in world.attempts] == [("ok", 0)]
 

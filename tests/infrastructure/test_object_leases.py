@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reservation_expiry.infrastructure import clock as clock_module
-from reservation_expiry.infrastructure.objects import host as host_module
+from reservation_expiry.infrastructure.objects import residents
 from reservation_expiry.infrastructure.objects.durable_object import DurableObject
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.postgres import clock as postgres_clock
@@ -37,7 +37,7 @@ def story(address: Address, steps: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "HANDOVER_SECONDS", 0.2)
+    monkeypatch.setattr(residents, "HANDOVER_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("step_ms", [4_501, 5_001, 30_000])
@@ -54,7 +54,7 @@ def test_f83_a_clock_that_steps_ahead_ends_the_lease_for_its_owner_too(
                 await one.stub("Box").get()  # asked for anew: it is not answered from memory
         else:
             assert await one.stub("Box").get() == 1  # renewed first, a little early
-        assert not one.host._live or step_ms <= 5_000
+        assert not one.host._residents._live or step_ms <= 5_000
 
     story(address, steps)
 

@@ -124,7 +124,7 @@ def test_f51_one_that_is_not_awaited_has_its_turn_too(database_path: Path) -> No
         assert await box.get("plain") is None
         world.go.set()
         await held
-        await world.until(lambda: not world.host._live["object/Box/foo"].turns._taken)
+        await world.until(lambda: not world.host._residents._live["object/Box/foo"].turns._taken)
         assert await box.get("plain") == 1
 
     story(database_path, steps)
@@ -135,8 +135,8 @@ def test_f51_one_that_is_cancelled_leaves_the_turn_to_the_others(
 ) -> None:
     async def steps(world: World, box: Any) -> None:
         calls = [box.add("go"), box.add(), box.add()]
-        await world.until(lambda: "object/Box/foo" in world.host._live)
-        running = world.host._live["object/Box/foo"].tasks._handlers
+        await world.until(lambda: "object/Box/foo" in world.host._residents._live)
+        running = world.host._residents._live["object/Box/foo"].tasks._handlers
         await world.until(lambda: len(running) == 3)
         next(iter(running)).cancel()  # the one whose turn it is, or one that waits
         await asyncio.sleep(0.005)
@@ -229,7 +229,7 @@ def test_f51_those_that_wait_for_their_turn_hear_that_the_object_was_dropped(
     async def steps(world: World, box: Any) -> None:
         calls = [box.add("go"), box.add()]
         await asyncio.sleep(0.005)
-        world.host._live["object/Box/foo"].drop(RuntimeError("on purpose"))
+        world.host._residents._live["object/Box/foo"].drop(RuntimeError("on purpose"))
         with pytest.raises(ObjectDropped):
             await calls[1]
         world.go.set()

@@ -17,7 +17,7 @@ from reservation_expiry.infrastructure.errors import (
 )
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.objects import host as host_module
-from reservation_expiry.infrastructure.objects import snapshot_cadence
+from reservation_expiry.infrastructure.objects import residents, snapshot_cadence
 from reservation_expiry.infrastructure.objects.durable_object import DurableObject
 from reservation_expiry.infrastructure.objects.host import NoSuchMethod
 from reservation_expiry.infrastructure.objects.messages import Request, Response
@@ -413,7 +413,7 @@ def test_idle_objects_are_dropped_from_memory_and_come_back(
     async def steps(world: World, box: Any) -> None:
         await box.add()
         made = Box.made
-        await world.until(lambda: not world.host._live)
+        await world.until(lambda: not world.host._residents._live)
         assert await box.add() == 2
         assert Box.made == made + 1
 
@@ -433,8 +433,8 @@ async def two(address: Address, steps: Any) -> None:
 
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "TEND_SECONDS", 0.01)
-    monkeypatch.setattr(host_module, "HANDOVER_POLL_SECONDS", 0.002)
-    monkeypatch.setattr(host_module, "HANDOVER_SECONDS", 0.3)
+    monkeypatch.setattr(residents, "HANDOVER_POLL_SECONDS", 0.002)
+    monkeypatch.setattr(residents, "HANDOVER_SECONDS", 0.3)
 
 
 async def freeze(world: World) -> None:
@@ -461,7 +461,7 @@ def test_callers_of_two_processes_lose_no_increment(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast(monkeypatch)
-    monkeypatch.setattr(host_module, "HANDOVER_SECONDS", 10)
+    monkeypatch.setattr(residents, "HANDOVER_SECONDS", 10)
 
     async def steps(one: World, other: World) -> None:
         async def caller(world: World) -> None:
@@ -588,7 +588,7 @@ def test_a_write_on_another_version_than_the_newest_is_refused(address: Address)
 def test_nothing_is_written_of_an_object_after_it_was_dropped(address: Address) -> None:
     async def steps(world: World, box: Any) -> None:
         await box.add()
-        (live,) = world.host._live.values()
+        (live,) = world.host._residents._live.values()
         for value in (b"1", b"2"):  # the first is on its way, the second waits for it
             live.memory.write("k", value)
             live.flush()
@@ -681,9 +681,9 @@ def test_an_object_whose_caller_went_away_stays_until_its_handler_has_ended(
         await world.until(lambda: topics(address))
         waiting.cancel()
         await asyncio.sleep(0.1)
-        assert world.host._live
+        assert world.host._residents._live
         world.go.set()
-        await world.until(lambda: not world.host._live)
+        await world.until(lambda: not world.host._residents._live)
 
     story(address, steps, idle_seconds=0.02)
 

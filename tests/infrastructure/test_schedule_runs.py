@@ -367,7 +367,7 @@ def test_a_pass_that_is_cut_short_leaves_nothing_running_in_its_object(database_
             await world.look()
             await world.settled()
             assert isinstance(world.attempts[0].error, HandlerTimeout)
-            (live,) = world.host._live.values()
+            (live,) = world.host._residents._live.values()
             await world.until(lambda: live.idle)
 
     asyncio.run(run())
