@@ -171,7 +171,7 @@ class WorkerDoor(Door):
         super().__init__(application)
         self._front_door = worker.front_door
         self._host = ObjectHost(application, worker.classes)
-        self._notice = application.alarm_clock.notice
+        self._notice = application.alarm_clock.wake_for
         self._stopping: asyncio.Future[None] | None = None
         spaces = {b: self._host.namespace(name) for b, name in worker.bindings.items()}
         self._env = self._host.env = Bindings(worker.variables | spaces)

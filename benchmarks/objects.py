@@ -63,7 +63,7 @@ async def hosting(
     prepare(path)
     application = ReservationApplication(path)
     attempts: list[Attempt] = []
-    application.alarm_handler.report = attempts.extend
+    application.alarm_dispatcher.report = attempts.extend
     host = ObjectHost(application, classes, **options)
     application.start()
     await host.start()

@@ -17,7 +17,7 @@ from reservation_expiry.domain.names import id_of
 from reservation_expiry.domain.reservation import Reservation, aggregate_id
 from reservation_expiry.infrastructure.alarms.claims import RedriveAlarm
 from reservation_expiry.infrastructure.alarms.clock import AlarmClock
-from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation, Reproject
@@ -57,14 +57,14 @@ class ReservationApplication(Application[str]):
         mapper = EventMapper()
         self.writer = Writer(self._store.session, mapper, self.clock)
         self._store_mapper = mapper
-        self.alarm_handler = AlarmHandler(
+        self.alarm_dispatcher = AlarmDispatcher(
             self.writer, alarm_log or AlarmLog(), remake_what_is_damaged
         )
         self.alarm_clock = AlarmClock(
-            self._store.engine(), self.alarm_handler, self._next_look, self.clock, self.sweep
+            self._store.engine(), self.alarm_dispatcher, self._next_look, self.clock, self.sweep
         )
-        self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_handler, self._backlog)
-        self._watch = self._store.watch(self.alarm_clock.notice)
+        self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_dispatcher, self._backlog)
+        self._watch = self._store.watch(self.alarm_clock.wake_for)
         super().__init__()
 
     def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
@@ -97,7 +97,7 @@ class ReservationApplication(Application[str]):
         """Holds it for so long from now. Returns the state; raises InvalidReservationId
         or InvalidTtl."""
         state = self._execute(HoldReservation(aggregate_id(name), ttl_seconds))
-        self.alarm_clock.notice(state.expires_at_ms)
+        self.alarm_clock.wake_for(state.expires_at_ms)
         return state
 
     def expire(self, name: str, now_ms: int) -> tuple[Reservation | None, bool]:
@@ -121,7 +121,7 @@ class ReservationApplication(Application[str]):
         """Gives the parked alarm of a reservation or an object (`Counter/foo`) a fresh
         start. Whether there is one to run now."""
         redriven = self._execute(RedriveAlarm(id_of(name)))
-        self.alarm_clock.notice(0)
+        self.alarm_clock.wake_for(0)
         return redriven
 
     def sweep(self) -> int:
@@ -146,7 +146,7 @@ class ReservationApplication(Application[str]):
         return self.queries.next_look(scope, self.clock.now_ms())
 
     def _backlog(self) -> Backlog:
-        return backlog_of(self.queries, self.alarm_handler, self.clock.now_ms())
+        return backlog_of(self.queries, self.alarm_dispatcher, self.clock.now_ms())
 
     def readiness(self) -> Readiness:
         """Never waits for the write lock, nor longer than a second for an answer."""

@@ -46,7 +46,7 @@ class AsyncReservations:
     async def hold(self, name: str, ttl_seconds: int) -> Reservation:
         """As `ReservationApplication.hold`."""
         state = await self.writer.execute(HoldReservation(aggregate_id(name), ttl_seconds))
-        self._application.alarm_clock.notice(state.expires_at_ms)
+        self._application.alarm_clock.wake_for(state.expires_at_ms)
         return state
 
     async def expire(self, name: str, now_ms: int) -> tuple[Reservation | None, bool]:

@@ -1,18 +1,7 @@
-"""The rows that follow from the log: what is projected from a state."""
+"""The read model's row that follows from the log."""
 
 from reservation_expiry.domain.reservation import Reservation
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
-from reservation_expiry.infrastructure.stores.row_types import AlarmRow, ReservationRow
-
-
-def alarm_row(alarm_id: str, scheduled_time_ms: int) -> AlarmRow:
-    """The alarm as it stands before its first attempt."""
-    return (
-        alarm_id,
-        scheduled_time_ms / 1000,
-        alarm_state.encode(AlarmState(scheduled_time_ms)),
-    )
+from reservation_expiry.infrastructure.stores.row_types import ReservationRow
 
 
 def reservation_row(state: Reservation) -> ReservationRow:

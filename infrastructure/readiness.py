@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.alarms.claims import Claim
 from reservation_expiry.infrastructure.alarms.clock import AlarmClock
-from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.machine.output import lines_dropped
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
 from reservation_expiry.infrastructure.writer import Writer
@@ -62,7 +62,7 @@ class Lookout:
         self,
         writer: Writer,
         clock: AlarmClock,
-        handler: AlarmHandler,
+        handler: AlarmDispatcher,
         backlog: Callable[[], Backlog],
     ) -> None:
         self._writer = writer
@@ -128,7 +128,7 @@ class Lookout:
         return reasons
 
 
-def backlog_of(queries: Queries, handler: AlarmHandler, now_ms: int) -> Backlog:
+def backlog_of(queries: Queries, handler: AlarmDispatcher, now_ms: int) -> Backlog:
     """Asks the database. A claim that is another's by now, as after this process was frozen,
     is none of ours; where one is seen to be, the rest are believed."""
     unsettled = handler.unsettled(ALARM_LIMIT_SECONDS)

@@ -18,9 +18,10 @@ from reservation_expiry.domain.durable_object import (
 )
 from reservation_expiry.domain.events import AlarmScheduled, ReservationEvent
 from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, project, starts_anew
+from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.checksum import chain
 from reservation_expiry.infrastructure.event_mapper import EventMapper
-from reservation_expiry.infrastructure.projections import alarm_row, reservation_row
+from reservation_expiry.infrastructure.projections import reservation_row
 from reservation_expiry.infrastructure.stores.row_types import ObjectRow
 from reservation_expiry.infrastructure.stores.sql.session import Session, TailRow
 
@@ -196,7 +197,7 @@ class UnitOfWork:
             if state is None or state.alarm_at_ms is None:
                 closed.append(reservation_id)
             elif reservation_id in self._rescheduled:
-                alarms.append(alarm_row(reservation_id, state.alarm_at_ms))
+                alarms.append(row_set_to(reservation_id, state.alarm_at_ms))
             if state is None:
                 gone.append(reservation_id.removeprefix(ID_PREFIX))
             else:
@@ -212,7 +213,7 @@ class UnitOfWork:
 
     def _write_objects(self) -> None:
         self.session.put_objects(list(self._objects.values()))
-        alarms = [alarm_row(i, at) for i, at in self._object_alarms.items() if at is not None]
+        alarms = [row_set_to(i, at) for i, at in self._object_alarms.items() if at is not None]
         if alarms:
             self.session.put_alarms(alarms)
         gone = [object_id for object_id, at in self._object_alarms.items() if at is None]

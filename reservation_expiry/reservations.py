@@ -192,7 +192,7 @@ class Reservations:
         host.env = bindings
         try:
             await host.start()
-            application.alarm_clock.notice(0)
+            application.alarm_clock.wake_for(0)
             yield bindings
         finally:
             await host.stop()

@@ -116,7 +116,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def application(address: Address, clock: ManualClock) -> Iterator[ReservationApplication]:
     """An application on a manual clock, its alarm clock not running: a test runs alarms
-    itself, with `application.alarm_handler`."""
+    itself, with `application.alarm_dispatcher`."""
     application = ReservationApplication(address, clock)
     application.start(alarms=False)
     yield application

@@ -18,7 +18,7 @@ from reservation_expiry.api.cli.common import (
 )
 from reservation_expiry.api.cli.output import print_table
 from reservation_expiry.domain.names import name_of, named
-from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.opening import opened
@@ -92,8 +92,8 @@ def _describe(row: tuple, now_ms: int) -> dict[str, object]:
     rings = next_run_time is not None and math.isfinite(next_run_time)
     next_ms = ms_of_seconds(next_run_time) if rings else None
     try:
-        state = alarm_state.decode(job_state)
-    except alarm_state.UnreadableAlarm:
+        state = alarm_row.decode(job_state)
+    except alarm_row.UnreadableAlarm:
         state = None
     if next_ms is None:
         word = "parked" if next_run_time is None else "damaged"

@@ -8,22 +8,15 @@ outlived can neither delete nor move a newer alarm.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import random
 
-import msgspec
-
-from reservation_expiry.domain.alarm import (
-    MAX_ATTEMPTS,
-    Outcome,
-    next_attempt_at_ms,
-    retry_delay_ms,
-)
+from reservation_expiry.domain.alarm import Outcome
+from reservation_expiry.domain.alarm_slot import AlarmSlot, PlannedSlot
 from reservation_expiry.domain.durable_object import OBJECT_PREFIX
 from reservation_expiry.domain.errors import NotDue, NotHeld
 from reservation_expiry.domain.reservation import ID_PREFIX, expire
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState, UnreadableAlarm
+from reservation_expiry.infrastructure.alarm_row import UnreadableAlarm, decode, row_of
 from reservation_expiry.infrastructure.alarms.company import (
     NOBODY,
     Chosen,
@@ -34,7 +27,6 @@ from reservation_expiry.infrastructure.alarms.company import (
     together_at,
 )
 from reservation_expiry.infrastructure.errors import UndecodableEvent, is_of_one
-from reservation_expiry.infrastructure.projections import alarm_row
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
@@ -52,13 +44,13 @@ class Claim:
     """
 
     id: str
-    state: AlarmState
-    job_state: bytes  # `state` as it stands in the row
+    slot: AlarmSlot
+    job_state: bytes  # `slot` as it stands in the row
     cut_off: int = 0
 
     @property
     def retry_count(self) -> int:
-        return self.state.attempts - 1
+        return self.slot.attempts - 1
 
     @property
     def is_of_object(self) -> bool:
@@ -82,7 +74,7 @@ class Attempt:
     def lateness_ms(self) -> int:
         """How late it began."""
         began_at_ms = self.at_ms if self.began_at_ms is None else self.began_at_ms
-        return began_at_ms - self.claim.state.scheduled_time
+        return began_at_ms - self.claim.slot.scheduled_time
 
 
 @dataclass(slots=True)
@@ -130,12 +122,12 @@ class ClaimDueAlarms(Work):
         for alarm_id, _, job_state in unit.session.due_alarms(
             unit.now_ms, self._limit, self._scope
         ):
-            state = _readable(alarm_id, job_state)
-            if state is None or (is_counted(state) and state.attempts >= MAX_ATTEMPTS):
+            slot = _readable(alarm_id, job_state)
+            if slot is None or (is_counted(slot) and slot.is_used_up):
                 unit.session.park_alarm(alarm_id, job_state)
                 claimed.parked.append(alarm_id)
             else:
-                due.append((alarm_id, state))
+                due.append((alarm_id, slot))
         chosen = choose(due, self._crowd)
         claimed.waiting = chosen.waiting
         self._claim(unit, claimed, chosen)
@@ -146,15 +138,15 @@ class ClaimDueAlarms(Work):
     def _claim(self, unit: UnitOfWork, claimed: Claimed, chosen: Chosen) -> None:
         tokens: dict[int, str] = {}
         rows = []
-        for (alarm_id, state), together in chosen.claims:
+        for (alarm_id, slot), together in chosen.claims:
             token = tokens.setdefault(together, new_token(together))
-            attempts = state.attempts + is_counted(state)
-            ours = msgspec.structs.replace(state, attempts=attempts, token=token)
-            encoded = alarm_state.encode(ours)
-            claimed.lapsed += state.token is not None
-            cut_off = 0 if state.token is None else together_at(state.token)
-            claimed.claims.append(Claim(alarm_id, ours, encoded, cut_off))
-            rows.append((alarm_id, self._lease_end(unit, attempts), encoded))
+            counts = is_counted(slot)
+            planned = slot.begin(token, self._lease_ms, unit.now_ms, counts=counts)
+            row = row_of(alarm_id, planned)
+            claimed.lapsed += slot.token is not None
+            cut_off = 0 if slot.token is None else together_at(slot.token)
+            claimed.claims.append(Claim(alarm_id, planned.slot, row[2], cut_off))
+            rows.append(row)
         if rows:
             unit.session.put_alarms(rows)
 
@@ -162,14 +154,10 @@ class ClaimDueAlarms(Work):
         """Notes that those who were alone until now are not any more."""
         for claim in self._under_way:
             if claim.id in chosen.joined:
-                state = msgspec.structs.replace(claim.state, token=new_token(2))
-                joined = Claim(claim.id, state, alarm_state.encode(state), claim.cut_off)
-                row = (claim.id, self._lease_end(unit, state.attempts), joined.job_state)
+                slot = replace(claim.slot, token=new_token(2))
+                row = row_of(claim.id, slot.keep(self._lease_ms, unit.now_ms))
                 if unit.session.replace_alarm(claim.job_state, row):
-                    claimed.joined.append(joined)
-
-    def _lease_end(self, unit: UnitOfWork, attempts: int) -> float:
-        return (unit.now_ms + max(self._lease_ms, retry_delay_ms(attempts))) / 1000
+                    claimed.joined.append(Claim(claim.id, slot, row[2], claim.cut_off))
 
 
 class SettleAlarms(Work):
@@ -194,7 +182,7 @@ class SettleAlarms(Work):
             unit.after_flush(lambda: unit.session.remove_alarm(claim.id, claim.job_state))
             return Attempt(claim, "rejected", unit.now_ms)
         except NotDue as early:
-            move_claim(unit, claim, early.expires_at_ms, attempts=0)
+            end_claim(unit, claim, claim.slot.move(early.expires_at_ms))
             return Attempt(claim, "rejected", unit.now_ms)
         except Exception as error:
             if unit.session.is_aborted or not is_of_one(error):
@@ -203,7 +191,7 @@ class SettleAlarms(Work):
         return Attempt(claim, "ok", unit.now_ms)
 
 
-class ReleaseAlarms(Work):
+class GiveBackAlarms(Work):
     """Gives claims back as if they had never been made, due again at once or after a while.
 
     For claims whose transaction met a busy or lost database, or whose object is elsewhere:
@@ -218,24 +206,11 @@ class ReleaseAlarms(Work):
 
     def run(self, unit: UnitOfWork) -> None:
         for claim in self.claims:
-            at_ms = unit.now_ms + self._after_ms if self._after_ms else claim.state.scheduled_time
-            waits = bool(self._after_ms)
-            move_claim(unit, claim, at_ms, attempts=claim.state.attempts - 1, waits=waits)
-
-
-class FailAlarm(Work):
-    """Counts an attempt that could not be settled as failed. Returns the Attempt."""
-
-    def __init__(self, claim: Claim, error: Exception) -> None:
-        self._claim = claim
-        self._error = error
-
-    def run(self, unit: UnitOfWork) -> Attempt:
-        return fail(unit, self._claim, self._error)
+            end_claim(unit, claim, claim.slot.give_back(unit.now_ms, self._after_ms))
 
 
 class FailAlarms(Work):
-    """The same for many. Returns an Attempt for each."""
+    """Counts attempts that could not be settled as failed. Returns an Attempt for each."""
 
     keeps_house = True
 
@@ -268,32 +243,27 @@ class RedriveAlarm(Work):
         row = unit.session.alarm(alarm_id)
         readable = row and _readable(alarm_id, row[2])
         if readable:
-            fresh = alarm_row(alarm_id, readable.scheduled_time)
+            fresh = row_of(alarm_id, readable.redrive())
             unit.after_flush(lambda: unit.session.put_alarms([fresh]))
         return bool(readable)
 
 
 def fail(unit: UnitOfWork, claim: Claim, error: Exception) -> Attempt:
     """The retry rule: later and later, then parked."""
-    attempts = claim.state.attempts
-    retry_at_ms = next_attempt_at_ms(attempts, unit.now_ms, random())
-    move_claim(unit, claim, retry_at_ms, attempts=attempts)
-    return Attempt(claim, "parked" if retry_at_ms is None else "retry", unit.now_ms, error)
+    planned = claim.slot.fail(unit.now_ms, random())
+    end_claim(unit, claim, planned)
+    return Attempt(claim, "parked" if planned.look_at_ms is None else "retry", unit.now_ms, error)
 
 
-def move_claim(
-    unit: UnitOfWork, claim: Claim, at_ms: int | None, attempts: int, waits: bool = False
-) -> None:
-    """Ends a claim: look again at `at_ms`, or never (parked) if None."""
-    state = msgspec.structs.replace(claim.state, attempts=attempts, token=None, waits=waits)
-    free = alarm_state.encode(state)
-    row = (claim.id, None if at_ms is None else at_ms / 1000, free)
+def end_claim(unit: UnitOfWork, claim: Claim, planned: PlannedSlot) -> None:
+    """Has the slot be as it is planned, if the claim still stands."""
+    row = row_of(claim.id, planned)
     unit.after_flush(lambda: unit.session.replace_alarm(claim.job_state, row))
 
 
-def _readable(alarm_id: str, job_state: bytes) -> AlarmState | None:
+def _readable(alarm_id: str, job_state: bytes) -> AlarmSlot | None:
     try:
-        return alarm_state.decode(job_state)
+        return decode(job_state)
     except UnreadableAlarm as error:
         logger.error("the alarm of %s cannot be read and is parked: %s", alarm_id, error)
         return None

@@ -31,9 +31,9 @@ from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy import Engine
 
-from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarms.claims import Claim
-from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.errors import StoreDamaged, StoreError
 from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_seconds
@@ -97,7 +97,7 @@ class AlarmJobStore(SQLAlchemyJobStore):
     """
 
     def __init__(
-        self, engine: Engine, handler: AlarmHandler, next_look: NextLook, clock: Clock
+        self, engine: Engine, handler: AlarmDispatcher, next_look: NextLook, clock: Clock
     ) -> None:
         super().__init__(engine=engine, tablename="alarms")
         self._handler = handler
@@ -219,13 +219,13 @@ class AlarmJobStore(SQLAlchemyJobStore):
         """An alarm as APScheduler's questions are answered. What is run is a batch: a job that
         somebody were to run by itself would have what is due looked for."""
         try:
-            state = alarm_state.decode(row.job_state)
+            state = alarm_row.decode(row.job_state)
             due = (
                 None
                 if row.next_run_time is None
                 else datetime_of_ms(ms_of_seconds(row.next_run_time))
             )
-        except (alarm_state.UnreadableAlarm, ValueError, OverflowError):
+        except (alarm_row.UnreadableAlarm, ValueError, OverflowError):
             return None
         run_at = datetime_of_ms(state.scheduled_time)
         job = Job(
@@ -249,7 +249,7 @@ class AlarmJobStore(SQLAlchemyJobStore):
 class AlarmScheduler(BackgroundScheduler):
     """Passes that always come back: within the poll interval, whatever happens in them."""
 
-    def __init__(self, store: AlarmJobStore, handler: AlarmHandler, clock: Clock) -> None:
+    def __init__(self, store: AlarmJobStore, handler: AlarmDispatcher, clock: Clock) -> None:
         super().__init__(timezone=UTC, daemon=True, jobstore_retry_interval=POLL_SECONDS)
         self._store = store
         self._handler = handler
@@ -289,7 +289,7 @@ class AlarmClock:
     def __init__(
         self,
         engine: Engine,
-        handler: AlarmHandler,
+        handler: AlarmDispatcher,
         next_look: NextLook,
         clock: Clock,
         sweep: Callable[[], object],
@@ -329,10 +329,10 @@ class AlarmClock:
             self._scheduler = None
             self._engine.dispose()
 
-    def notice(self, scheduled_time_ms: int) -> None:
+    def wake_for(self, scheduled_time_ms: int) -> None:
         """Looks again soon if this alarm comes before the next planned look.
 
-        A notice that gets lost costs at most the poll interval.
+        A call that gets lost costs at most the poll interval.
         """
         scheduler = self._scheduler
         if scheduler is not None and scheduled_time_ms < scheduler.planned_wake_ms:

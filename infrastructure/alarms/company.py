@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from reservation_expiry.domain.alarm import company_after
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.reservation import ID_PREFIX
-from reservation_expiry.infrastructure.alarm_state import AlarmState
 
-Due = tuple[str, AlarmState]
+Due = tuple[str, AlarmSlot]
 """(id, its state as it stands in the row)"""
 
 
@@ -62,7 +62,7 @@ def together_at(token: str) -> int:
     return int(number) if number.isdecimal() else 1
 
 
-def is_counted(state: AlarmState) -> bool:
+def is_counted(state: AlarmSlot) -> bool:
     """Whether beginning it is one attempt more: unless nobody knows how the last one ended."""
     return state.token is None or together_at(state.token) == 1
 

@@ -22,7 +22,7 @@ from reservation_expiry.infrastructure.alarms.claims import (
     ClaimDueAlarms,
     Claimed,
     FailAlarms,
-    ReleaseAlarms,
+    GiveBackAlarms,
     SettleAlarms,
 )
 from reservation_expiry.infrastructure.alarms.company import NOBODY, Crowd
@@ -74,7 +74,7 @@ Remake = Callable[[Callable[[Work], Any], StoreDamaged], bool]
 """Makes damaged projections anew with `execute`. Returns whether there were any."""
 
 
-class AlarmHandler:
+class AlarmDispatcher:
     """`claim()` and `settle(claims)`, each safe to call from any one thread at a time.
 
     `counts` has the number of attempts by outcome, and of leases that lapsed.
@@ -263,7 +263,7 @@ class AlarmHandler:
         it did."""
 
         def run(part: list[Claim]) -> bool:
-            self._writer.execute(ReleaseAlarms(part))
+            self._writer.execute(GiveBackAlarms(part))
             return True
 
         for part, is_done, error in by_halves(claims, run):

@@ -41,7 +41,7 @@ class AlarmLog:
             "eventType": "alarm",
             "entrypoint": ENTRYPOINT if identity is None else identity.class_name,
             **(named(claim.id) if identity is None else {"objectName": identity.name}),
-            "scheduledTime": claim.state.scheduled_time,
+            "scheduledTime": claim.slot.scheduled_time,
             "isRetry": claim.retry_count > 0,
             "retryCount": claim.retry_count,
             "outcome": attempt.outcome,

@@ -38,7 +38,7 @@ class AlarmCrowd:
         with self._guard:
             under_way = self._under_way(time.monotonic())
             may_wait = self._quiet_since is None
-        alone = [claim for claim in under_way if together_at(claim.state.token or "") == 1]
+        alone = [claim for claim in under_way if together_at(claim.slot.token or "") == 1]
         fresh = tuple(claim.id for claim in alone if not claim.cut_off)
         prime = tuple(claim.id for claim in alone if claim.cut_off)
         return Crowd(len(under_way), fresh, prime, may_wait), under_way

@@ -13,18 +13,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-import msgspec
-
 from reservation_expiry.domain.durable_object import OBJECT_PREFIX, ObjectId, parse_object_id
 from reservation_expiry.infrastructure.alarms.claims import (
     Attempt,
     Claim,
     Claimed,
-    FailAlarm,
-    ReleaseAlarms,
+    FailAlarms,
+    GiveBackAlarms,
 )
 from reservation_expiry.infrastructure.alarms.company import Crowd
-from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.errors import ROW_ERRORS, StoreError, StoreStopped
 from reservation_expiry.infrastructure.objects.alarm_crowd import AlarmCrowd
 from reservation_expiry.infrastructure.objects.durable_object import AlarmInfo
@@ -55,7 +53,7 @@ class Objects(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def now_ms(self) -> int: ...
-    def notice(self, at_ms: int) -> None: ...
+    def wake_for(self, at_ms: int) -> None: ...
     def should_yield(self, object_id: str) -> bool: ...
     def park(self, object_ids: list[str]) -> None: ...
     async def execute(self, work: Work) -> Any: ...
@@ -65,7 +63,7 @@ class Objects(Protocol):
 class ObjectAlarmRunner:
     """`take(claims)` from any thread; the rest is the loop's."""
 
-    def __init__(self, host: Objects, handler: AlarmHandler, limit_seconds: float) -> None:
+    def __init__(self, host: Objects, handler: AlarmDispatcher, limit_seconds: float) -> None:
         self._host = host
         self._handler = handler
         self._limit_seconds = limit_seconds
@@ -134,23 +132,23 @@ class ObjectAlarmRunner:
     def _runs(self, claim: Claim) -> bool:
         """Whether it is an alarm that runs here."""
         return any(
-            running.id == claim.id and running.state.scheduled_time == claim.state.scheduled_time
+            running.id == claim.id and running.slot.scheduled_time == claim.slot.scheduled_time
             for running in self._running.values()
         )
 
     def _newest(self, claim: Claim) -> Claim:
         """The claim as it stands in the row, with the attempts that were really made."""
         newer = self._renewed.get(claim.id)
-        if newer is None or newer.state.scheduled_time != claim.state.scheduled_time:
+        if newer is None or newer.slot.scheduled_time != claim.slot.scheduled_time:
             return claim
-        state = msgspec.structs.replace(newer.state, attempts=claim.state.attempts)
-        return Claim(claim.id, state, newer.job_state)
+        slot = replace(newer.slot, attempts=claim.slot.attempts)
+        return Claim(claim.id, slot, newer.job_state)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         claim = self._running.pop(task)
         self._renewed.pop(claim.id, None)
         if self._crowd.ended(task):
-            self._host.notice(0)
+            self._host.wake_for(0)
         if not task.cancelled() and task.exception() is not None:
             logger.error("an alarm could not be run", exc_info=task.exception())
 
@@ -173,14 +171,14 @@ class ObjectAlarmRunner:
             attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))
         except ROW_ERRORS as error:
             logger.error("%s cannot be read for its alarm: %s", claim.id, error)
-            attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
+            attempt = await self._fail(claim, error)
         except StoreError as error:
             logger.warning("the alarm of %s waits: %s", claim.id, error)
             await self._release([self._newest(claim)], BUSY_AGAIN_MS)
             return
         except Exception as error:  # the class's constructor raised it
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
-            attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
+            attempt = await self._fail(claim, error)
             attempt = replace(attempt, began_at_ms=began_at_ms)
         if attempt is not None:
             await self._host.loop.run_in_executor(self._reports, self._handler.report, [attempt])
@@ -208,8 +206,12 @@ class ObjectAlarmRunner:
         method = guarded(getattr, live.instance, "alarm", None)
         if not callable(method):
             raise NoHandler(f"{live.identity.class_name} has no alarm()")
-        info = AlarmInfo(claim.state.scheduled_time, claim.retry_count)
+        info = AlarmInfo(claim.slot.scheduled_time, claim.retry_count)
         await live.run_limited(_handler(method, info), self._limit_seconds)
+
+    async def _fail(self, claim: Claim, error: Exception) -> Attempt:
+        (attempt,) = await self._host.execute(FailAlarms([(self._newest(claim), error)]))
+        return attempt
 
     async def _failed(self, live: LiveObject, claim: Claim, error: Exception) -> Attempt:
         untouched = live.memory.end_alarm(well=False)
@@ -220,14 +222,14 @@ class ObjectAlarmRunner:
         if not untouched:
             next_at_ms = live.memory.stored.alarm_at_ms
             return await self._host.execute(SlowDownAlarm(claim, next_at_ms, error))
-        attempt = await self._host.execute(FailAlarm(self._newest(claim), error))
+        attempt = await self._fail(claim, error)
         if attempt.outcome == "parked":
             live.memory.park_alarm()
         return attempt
 
     async def _release(self, claims: list[Claim], after_ms: int) -> None:
         try:
-            await self._host.execute(ReleaseAlarms(claims, after_ms))
+            await self._host.execute(GiveBackAlarms(claims, after_ms))
         except StoreError as error:
             logger.warning("%d alarms wait for their leases to end: %s", len(claims), error)
 

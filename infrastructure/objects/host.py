@@ -63,14 +63,14 @@ class ObjectHost:
         self.env: Any = None
         self.ownership = Ownership(application, self)
         self.token = self.ownership.token
-        self.alarms = ObjectAlarmRunner(self, application.alarm_handler, handler_limit_seconds)
+        self.alarms = ObjectAlarmRunner(self, application.alarm_dispatcher, handler_limit_seconds)
         self._idle_seconds = idle_seconds
         self._residents = Residents(self, self.classes, application.mapper)
         self._calls = 0
         self.accepting = False  # new requests and alarms
         self._closed = True  # calls, which those under way may still make for a while
         self._tending: asyncio.Task[None] | None = None
-        application.alarm_handler.objects = self.alarms
+        application.alarm_dispatcher.objects = self.alarms
 
     def namespace(self, class_name: str) -> Namespace:
         """The binding that hands out stubs of one class."""
@@ -169,7 +169,7 @@ class ObjectHost:
         return not self.accepting or self._residents.is_wanted(object_id)
 
     def count(self, what: str) -> None:
-        self._application.alarm_handler.counts[what] += 1
+        self._application.alarm_dispatcher.counts[what] += 1
 
     def submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None:
         """Hands it to the writer; `on_done` is called on the loop."""
@@ -181,8 +181,8 @@ class ObjectHost:
         except RuntimeError:
             logger.warning("a commit was answered after the event loop had ended")
 
-    def notice(self, at_ms: int) -> None:
-        self._application.alarm_clock.notice(at_ms)
+    def wake_for(self, at_ms: int) -> None:
+        self._application.alarm_clock.wake_for(at_ms)
 
     def forget(self, live: LiveObject) -> None:
         self._residents.forget(live)

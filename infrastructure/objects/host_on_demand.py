@@ -73,5 +73,5 @@ class HostOnDemand:
                 host.env = Bindings({name: host.namespace(name) for name in self._classes})
                 await host.start()
                 self._host = host
-                self._application.alarm_clock.notice(0)
+                self._application.alarm_clock.wake_for(0)
             return self._host

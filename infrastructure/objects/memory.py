@@ -86,7 +86,7 @@ class Memory:
 
     def begin_alarm(self, claim: Claim) -> bool:
         """Whether this alarm is still what the slot is set to, and begins to run now."""
-        if self.stored.alarm_at_ms != claim.state.scheduled_time:
+        if self.stored.alarm_at_ms != claim.slot.scheduled_time:
             return False
         self._running, self._touched, self._parked = claim, False, False
         return True

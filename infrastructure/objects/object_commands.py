@@ -7,12 +7,9 @@ process that was frozen and has lost the object to another finds both changed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from reservation_expiry.domain.alarm import not_before_ms, retry_delay_ms
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.durable_object import ObjectEvent
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure.alarm_row import encode, row_of
 from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
 from reservation_expiry.infrastructure.errors import ObjectElsewhere, VersionConflict
 from reservation_expiry.infrastructure.machine.processes import is_gone, this_process
@@ -114,8 +111,7 @@ class RenewOwner(Work):
             unit.session.forget_owners(ended)
         unit.session.renew_owner((self._owner, until_ms, self._process))
         for claim in self._claims:
-            lease_ms = max(self._lease_ms, retry_delay_ms(claim.state.attempts))
-            row = (claim.id, (unit.now_ms + lease_ms) / 1000, claim.job_state)
+            row = row_of(claim.id, claim.slot.keep(self._lease_ms, unit.now_ms))
             unit.session.replace_alarm(claim.job_state, row)
         return kept, until_ms
 
@@ -164,10 +160,6 @@ class SlowDownAlarm(Work):
         return Attempt(self._claim, "superseded", unit.now_ms, self._error)
 
     def _slow_down(self, unit: UnitOfWork, next_at_ms: int) -> None:
-        fresh = AlarmState(next_at_ms)
-        superseded = self._claim.state.superseded + 1
-        at_ms = max(next_at_ms, not_before_ms(superseded, unit.now_ms))
-        counted = alarm_state.encode(msgspec.structs.replace(fresh, superseded=superseded))
-        row = (self._claim.id, at_ms / 1000, counted)
-        expected = alarm_state.encode(fresh)
+        row = row_of(self._claim.id, self._claim.slot.supersede(next_at_ms, unit.now_ms))
+        expected = encode(AlarmSlot(next_at_ms))
         unit.after_flush(lambda: unit.session.replace_alarm(expected, row))

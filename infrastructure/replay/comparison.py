@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, apply, broken_rule
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure import alarm_row
+from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EventMapper
-from reservation_expiry.infrastructure.projections import alarm_row, reservation_row
+from reservation_expiry.infrastructure.projections import reservation_row
 from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
     Chunk,
@@ -154,19 +155,19 @@ def compare_alarm(
         return
     problem = if_missing if row is None else _alarm_problem(row, alarm_at_ms)
     if problem is not None:
-        found.put_alarms.append(alarm_row(originator_id, alarm_at_ms))
+        found.put_alarms.append(row_set_to(originator_id, alarm_at_ms))
         found.note(originator_id, position, problem)
 
 
 def _alarm_problem(row: AlarmRow, scheduled_time_ms: int) -> str | None:
     """What is wrong with an alarm row, if anything, where the log says it is for that time."""
     try:
-        state = alarm_state.decode(row[2])
-    except alarm_state.UnreadableAlarm as error:
+        state = alarm_row.decode(row[2])
+    except alarm_row.UnreadableAlarm as error:
         return f"has an alarm that cannot be read: {error}"
     if state.scheduled_time != scheduled_time_ms:
         return f"has its alarm at {state.scheduled_time}, the log says {scheduled_time_ms}"
-    looks_at, untouched = row[1], state == AlarmState(scheduled_time_ms)
+    looks_at, untouched = row[1], state == AlarmSlot(scheduled_time_ms)
     if looks_at is None:
         return None  # parked
     if not isinstance(looks_at, float) or (untouched and looks_at != scheduled_time_ms / 1000):

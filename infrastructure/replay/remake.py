@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.errors import StoreDamaged
-from reservation_expiry.infrastructure.projections import alarm_row
 from reservation_expiry.infrastructure.replay.rebuild import RebuildChunk
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
@@ -91,7 +91,7 @@ class RemakeAlarms(Remake):
     def fill(self, unit: UnitOfWork) -> int:
         count, after = 0, ""
         while found := unit.session.alarms_set(after, ROWS_AT_ONCE):
-            unit.session.put_alarms([alarm_row(*alarm) for alarm in found])
+            unit.session.put_alarms([row_set_to(*alarm) for alarm in found])
             count += len(found)
             after = found[-1][0]
         return count

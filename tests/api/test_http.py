@@ -163,7 +163,7 @@ def test_readiness_tells_how_long_the_oldest_due_alarm_has_waited(application, c
 def test_readiness_counts_alarms_by_their_outcome(application, client, clock):
     hold_all(application, "abc", "abd", ttl_seconds=5)
     clock.advance(5_000)
-    application.alarm_handler.settle(application.alarm_handler.claim())
+    application.alarm_dispatcher.settle(application.alarm_dispatcher.claim())
     answer = client.get("/readyz")
     assert answer.json["alarms"]["ok"] == 2
     assert answer.json["backlogMs"] == 0

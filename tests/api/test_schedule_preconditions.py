@@ -124,7 +124,7 @@ def test_f40_the_tag_changes_when_the_representation_does_and_not_otherwise(
     put(client, "/schedules/agent/events/other", runAt=LATER)  # of another event
     assert client.head(EVENT).headers["ETag"] == first.headers["ETag"]
     monkeypatch.setattr(EventSchedule, "process_event", broken)
-    application.alarm_handler.settle(application.alarm_handler.claim())
+    application.alarm_dispatcher.settle(application.alarm_dispatcher.claim())
     wait_for(lambda: client.get(EVENT).json["attempts"] == 1, 5)
     assert client.get(EVENT).headers["ETag"] != first.headers["ETag"]
     assert client.get(EVENT, headers={"If-None-Match": first.headers["ETag"]}).status_code == 200
@@ -139,7 +139,7 @@ def test_f40_redrive_honours_them_too(
     monkeypatch.setattr(EventSchedule, "process_event", broken)
     monkeypatch.setattr(alarm_rules, "MAX_RETRIES", 0)
     put(client, runAt=clock.now_ms())
-    application.alarm_handler.settle(application.alarm_handler.claim())
+    application.alarm_dispatcher.settle(application.alarm_dispatcher.claim())
     parked = wait_for(lambda: (e := client.get(EVENT)).json["parked"] and e, 5)
     assert refused(client.post(f"{EVENT}/redrive", headers={"If-Match": '"x"'}))
     assert client.get(EVENT).json["parked"]

@@ -121,9 +121,9 @@ def test_a_parked_event_is_listed_and_re_driven(
     put(client, runAt=clock.now_ms())
     for _ in range(7):
         before = client.get(EVENT).json["attempts"]
-        application.alarm_handler.settle(application.alarm_handler.claim())
+        application.alarm_dispatcher.settle(application.alarm_dispatcher.claim())
         wait_for(lambda before=before: client.get(EVENT).json["attempts"] > before, 5)
-        wait_for(lambda: application.alarm_handler.objects.running == 0, 5)
+        wait_for(lambda: application.alarm_dispatcher.objects.running == 0, 5)
         clock.advance(100_000)
     parked = client.get("/schedules/agent?parked=true").json["events"]
     assert [(e["id"], e["attempts"]) for e in parked] == [("report", 7)]
@@ -166,7 +166,7 @@ def test_f53_the_history_and_the_feed_tell_what_ran_and_what_was_cancelled(
     put(client, runAt=clock.now_ms(), payload={"to": "me"})
     put(client, "/schedules/agent/events/later", runAt=clock.now_ms() + 60_000)
     client.delete("/schedules/agent/events/later")
-    application.alarm_handler.settle(application.alarm_handler.claim())
+    application.alarm_dispatcher.settle(application.alarm_dispatcher.claim())
     wait_for(lambda: client.get(EVENT).status_code == 404, 5)
     shown = client.get("/events").json["events"]
     facts = {e["event"]: e["data"] for e in shown if e["event"] in ("RunEnded", "EventCancelled")}

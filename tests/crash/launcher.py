@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reservation_expiry.api.cli import main
-from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.stores.postgres.session import PostgresSession
 from reservation_expiry.infrastructure.stores.sql.session import Session
 from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
@@ -56,7 +56,7 @@ class Saboteur:
 
         def noted_put_alarms(session: Session, rows: list[tuple]) -> None:
             put_alarms(session, rows)
-            if any(alarm_state.decode(row[2]).token for row in rows):
+            if any(alarm_row.decode(row[2]).token for row in rows):
                 self._contents.add(CLAIM)
 
         def fatal_commit(session: Session) -> None:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.domain.alarm_slot import AlarmSlot
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS
 from reservation_expiry.infrastructure.settings import SHUTDOWN_GRACE_SECONDS
 from reservation_expiry.infrastructure.stores.address import Address
@@ -104,7 +104,7 @@ class Crash:
 
     answer: Answer | None  # what the client heard of its hold, None if nothing
     log: Log  # as the crash left it
-    alarm: AlarmState | None
+    alarm: AlarmSlot | None
     look_again_in_ms: float | None  # as the alarm's row says, counted from the crash
     log_in_the_end: Log
     exit_code: int
@@ -176,7 +176,7 @@ def crash(fault: Fault, folder: Path, database: Address) -> Crash:
             server.hold("one", 5)
         wait_for(lambda: is_expired(server.state("one")), CRASH_SECONDS, 0.1)
         exit_code = server.stop()
-        state = alarm and alarm_state.decode(alarm[1])
+        state = alarm and alarm_row.decode(alarm[1])
         look_again_in_ms = alarm and (alarm[0] - marker.stat().st_mtime) * 1000
         log_in_the_end = check_invariants(server.database)
         return Crash(answer, log, state, look_again_in_ms, log_in_the_end, exit_code)

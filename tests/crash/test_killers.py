@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure import alarm_row
 from tests.conftest import MakeServer
 from tests.support.database import sql
 from tests.support.logs import verified
@@ -117,7 +117,7 @@ def runs(server: Server) -> list[dict[str, Any]]:
 
 def attempts(server: Server, id: str) -> int:
     ((state,),) = sql(server.database, "SELECT job_state FROM alarms WHERE id = ?", id)
-    return alarm_state.decode(state).attempts
+    return alarm_row.decode(state).attempts
 
 
 def test_f82_a_scheduled_event_that_kills_its_process_is_counted_alone(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.domain.alarm_slot import AlarmSlot
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.stores.address import Address
 from tests.conftest import MakeServer
 from tests.support.database import sql
@@ -129,8 +129,8 @@ def test_sigterm_gives_back_what_does_not_end_and_answers_who_waits(
         assert answers == [503]
         ((job_state,),) = sql(server.database, "SELECT job_state FROM alarms")
         assert sql(server.database, "SELECT count(*) FROM owners") == [(0,)]
-        found = alarm_state.decode(job_state)
-        assert found == AlarmState(found.scheduled_time)  # no attempt counted, no token
+        found = alarm_row.decode(job_state)
+        assert found == AlarmSlot(found.scheduled_time)  # no attempt counted, no token
     finally:
         server.ensure_gone()
 

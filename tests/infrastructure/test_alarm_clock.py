@@ -19,7 +19,7 @@ from reservation_expiry.infrastructure.alarms.clock import (
     AtOnce,
     BatchExecutor,
 )
-from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import OutcomeUnknown, StoreBusy
@@ -47,7 +47,7 @@ class Clockwork:
         hold_in(address, NAMES, due_at_ms=now_ms() - 100)
         self.lines = BytesIO()
         self.application = ReservationApplication(address, alarm_log=AlarmLog(self.lines))
-        self.counts = self.application.alarm_handler.counts
+        self.counts = self.application.alarm_dispatcher.counts
 
     def all_expired(self) -> bool:
         return expired_count(self.address) == len(NAMES)
@@ -101,7 +101,7 @@ ON_THE_WAY = {
     "submitting it": (BatchExecutor, "submit_job", RuntimeError("after shutdown")),
     "the pool": (ThreadPoolExecutor, "submit", RuntimeError("can't start new thread")),
     "the exit of it all": (AlarmScheduler, "_lookup_executor", SystemExit()),
-    "the counts": (AlarmHandler, "_note", RuntimeError("the loop has ended")),
+    "the counts": (AlarmDispatcher, "_note", RuntimeError("the loop has ended")),
 }
 
 
@@ -114,7 +114,7 @@ def test_f78_what_raises_between_claim_and_thread_gives_the_claims_back_uncounte
     fault.put_in(monkeypatch, owner, name)
     clockwork.application.start()
     wait_for(lambda: clockwork.counts["released"] >= 2 * len(NAMES), 5)
-    assert clockwork.application.alarm_handler.unsettled(0.5) == []
+    assert clockwork.application.alarm_dispatcher.unsettled(0.5) == []
     fault.is_mended = True
     wait_for(clockwork.all_expired, 5)
     assert clockwork.retry_counts() == {0}
@@ -137,9 +137,9 @@ def test_f78_a_thread_that_comes_late_to_claims_given_back_leaves_them_alone(
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", queue_and_raise)
     settled: list[int] = []
-    settle = AlarmHandler.settle
+    settle = AlarmDispatcher.settle
     monkeypatch.setattr(
-        AlarmHandler,
+        AlarmDispatcher,
         "settle",
         lambda self, claims: settled.append(len(claims)) or settle(self, claims),
     )
@@ -199,10 +199,10 @@ def test_f78_a_claim_whose_outcome_was_lost_is_given_back_if_it_was_made(
 def test_f86_a_stop_in_the_middle_of_a_pass_raises_nothing(
     clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    claim = AlarmHandler.claim
+    claim = AlarmDispatcher.claim
     stopping: list[threading.Thread] = []
 
-    def claim_and_be_stopped(handler: AlarmHandler) -> Any:
+    def claim_and_be_stopped(handler: AlarmDispatcher) -> Any:
         claims = claim(handler)
         if claims and not stopping:
             scheduler = clockwork.application.alarm_clock._scheduler
@@ -212,7 +212,7 @@ def test_f86_a_stop_in_the_middle_of_a_pass_raises_nothing(
             wait_for(lambda: scheduler.state == STATE_STOPPED, 5)
         return claims
 
-    monkeypatch.setattr(AlarmHandler, "claim", claim_and_be_stopped)
+    monkeypatch.setattr(AlarmDispatcher, "claim", claim_and_be_stopped)
     clockwork.application.start()
     wait_for(lambda: stopping, 5)
     stopping[0].join(5)

@@ -1,6 +1,6 @@
 """Alarms that end their process: they are found, given up, and nobody else is counted."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reservation_expiry.domain.alarm import MAX_ATTEMPTS, company_after
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.domain.alarm_slot import AlarmSlot
+from reservation_expiry.infrastructure import alarm_row
+from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.alarms.claims import (
     Claim,
     ClaimDueAlarms,
     Claimed,
-    FailAlarm,
+    FailAlarms,
 )
 from reservation_expiry.infrastructure.alarms.company import (
     Crowd,
@@ -26,7 +27,6 @@ from reservation_expiry.infrastructure.alarms.company import (
     together_at,
 )
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.projections import alarm_row
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from tests.support.clock import ManualClock
@@ -40,7 +40,7 @@ class Simulation:
     """Processes that begin what `choose` says, one after the other, until one of the
     `killers` ends the process; then the next goes on with what is left."""
 
-    rows: dict[str, AlarmState]
+    rows: dict[str, AlarmSlot]
     killers: set[str]
     random: Random
     parked: set[str] = field(default_factory=set)
@@ -63,9 +63,7 @@ class Simulation:
         claims = []
         for (id, state), together in chosen.claims:
             attempts = state.attempts + is_counted(state)
-            self.rows[id] = msgspec.structs.replace(
-                state, attempts=attempts, token=new_token(together)
-            )
+            self.rows[id] = replace(state, attempts=attempts, token=new_token(together))
             claims.append(id)
         self.random.shuffle(claims)
         for id in claims:
@@ -94,7 +92,7 @@ def test_f73_killers_are_found_and_parked_and_innocents_never_counted(
     random = Random(seed)
     random.shuffle(ids)
     guilty = {id for id in ids if "/k" in id}
-    story = Simulation({id: AlarmState(1) for id in ids}, guilty, random)
+    story = Simulation({id: AlarmSlot(1) for id in ids}, guilty, random)
     story.run()
     assert story.parked == guilty
     retried = {n for id, counts in story.begun.items() if id not in guilty for n in counts}
@@ -104,7 +102,7 @@ def test_f73_killers_are_found_and_parked_and_innocents_never_counted(
 
 
 def test_f73_a_reservation_is_not_suspected_where_an_object_was_beside_it() -> None:
-    due = [("reservation/r-1", AlarmState(1)), ("object/A/k", AlarmState(1))]
+    due = [("reservation/r-1", AlarmSlot(1)), ("object/A/k", AlarmSlot(1))]
     together = {id: n for (id, _), n in choose(due, Crowd()).claims}
     assert together == {"reservation/r-1": 2, "object/A/k": 1}
 
@@ -133,7 +131,7 @@ def test_a_token_of_before_or_of_garbage_was_alone(token: str) -> None:
 def due(application: ReservationApplication, clock: ManualClock, address: Address) -> Any:
     def make(*ids: str) -> None:
         for id in ids:
-            name, seconds, state = alarm_row(id, clock.now_ms())
+            name, seconds, state = row_set_to(id, clock.now_ms())
             sql(address, f"INSERT INTO alarms VALUES (?, ?, x'{state.hex()}')", name, seconds)
 
     return make
@@ -174,7 +172,7 @@ def test_f73_a_failure_ends_the_suspicion(
     clock.advance(5_001)
     (suspect,) = claim(application).claims
     assert suspect.cut_off
-    application.writer.execute(FailAlarm(suspect, RuntimeError("on purpose")))
+    application.writer.execute(FailAlarms([(suspect, RuntimeError("on purpose"))]))
     sql(address, "DELETE FROM alarms WHERE id <> ?", suspect.id)
     clock.advance(60_000)
     (again,) = claim(application).claims
@@ -187,7 +185,7 @@ def test_f73_suspects_wait_for_what_runs_and_then_no_longer(
     due("object/A/i", "object/A/k")
     claim(application)
     clock.advance(5_001)
-    other = Claim("object/A/o", AlarmState(1, 1, new_token(1)), b"")
+    other = Claim("object/A/o", AlarmSlot(1, 1, new_token(1)), b"")
     held = claim(application, other, may_wait=True)
     assert (held.claims, held.waiting) == ([], True)
     assert len(claim(application, other, may_wait=False).claims) == 1
@@ -203,13 +201,13 @@ def test_f73_what_was_alone_and_has_company_now_is_not_counted_for_it(
     (joined,) = beside.joined
     (row,) = sql(address, "SELECT job_state FROM alarms WHERE id = 'object/A/l'")
     assert bytes(row[0]) == joined.job_state
-    assert [together_at(c.state.token) for c in (joined, *beside.claims)] == [2, 2]
+    assert [together_at(c.slot.token) for c in (joined, *beside.claims)] == [2, 2]
     clock.advance(5_001)
     assert [retry_count for _, retry_count in counts(claim(application))] == [0]
 
 
 def test_an_older_release_reads_the_rows_of_this_one() -> None:
-    state = AlarmState(1, 1, new_token(17))
-    assert alarm_state.encode(state) == msgspec.json.encode(
+    state = AlarmSlot(1, 1, new_token(17))
+    assert alarm_row.encode(state) == msgspec.json.encode(
         {"v": 1, "scheduled_time": 1, "attempts": 1, "token": state.token}
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reservation_expiry.domain.alarm import MAX_ATTEMPTS
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.infrastructure.alarms.claims import Claim, Claimed
 from reservation_expiry.infrastructure.alarms.company import new_token
 from reservation_expiry.infrastructure.objects import alarm_crowd
@@ -28,7 +28,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def claim(name: str, *, together: int = 1, cut_off: int = 0) -> Claim:
-    return Claim(f"object/A/{name}", AlarmState(1, 1, new_token(together)), b"", cut_off)
+    return Claim(f"object/A/{name}", AlarmSlot(1, 1, new_token(together)), b"", cut_off)
 
 
 def test_what_was_claimed_is_under_way_until_it_has_ended_or_was_given_back(
@@ -47,7 +47,7 @@ def test_what_was_claimed_is_under_way_until_it_has_ended_or_was_given_back(
 
 def test_reservations_are_no_crowd(now: list[float]) -> None:
     crowd = AlarmCrowd()
-    crowd.expect(Claimed([Claim("reservation/a-1", AlarmState(1), b"")]))
+    crowd.expect(Claimed([Claim("reservation/a-1", AlarmSlot(1), b"")]))
     assert crowd.look()[0].under_way == 0
 
 

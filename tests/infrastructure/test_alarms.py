@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from reservation_expiry.domain.alarm import MAX_ATTEMPTS, retry_delay_ms
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.reservation import expire
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarms import claims as alarm_commands
-from reservation_expiry.infrastructure.alarms import dispatcher as alarm_handler
+from reservation_expiry.infrastructure.alarms import dispatcher as alarm_dispatcher
 from reservation_expiry.infrastructure.alarms.claims import Claim, SettleAlarms
-from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS, AlarmHandler
+from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS, AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.commands import HoldReservation
@@ -44,7 +44,7 @@ class Alarms:
         self.stream = stream or BytesIO()
         self.application = ReservationApplication(address, clock, AlarmLog(self.stream))
         self.session_class = type(open_store(address).session())
-        self.handler = self.application.alarm_handler
+        self.handler = self.application.alarm_dispatcher
 
     def hold(self, *names: str) -> None:
         for name in names:
@@ -66,13 +66,13 @@ class Alarms:
         """What the alarm log has said so far."""
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
-    def row(self, name: str = "seat-1") -> tuple[int | None, AlarmState] | None:
+    def row(self, name: str = "seat-1") -> tuple[int | None, AlarmSlot] | None:
         """(when it is looked at next in ms, what it remembers); None if there is none."""
         rows = self.sql("SELECT next_run_time, job_state FROM alarms WHERE id LIKE ?", f"%/{name}")
         if not rows:
             return None
         ((seconds, job_state),) = rows
-        return None if seconds is None else round(seconds * 1000), alarm_state.decode(job_state)
+        return None if seconds is None else round(seconds * 1000), alarm_row.decode(job_state)
 
     def sql(self, statement: str, *values: Any) -> list[tuple]:
         """Runs it behind the product's back."""
@@ -113,7 +113,7 @@ def test_a_due_alarm_expires_its_hold_and_is_gone(alarms: Alarms, late_ms: int) 
 
 
 def test_an_alarm_of_what_was_never_held_is_rejected_and_its_row_deleted(alarms: Alarms) -> None:
-    stale = alarm_state.encode(AlarmState(DUE))
+    stale = alarm_row.encode(AlarmSlot(DUE))
     alarms.sql("INSERT INTO alarms VALUES ('reservation/ghost', ?, ?)", DUE / 1000, stale)
     assert alarms.run(at=DUE) == ["rejected"]
     assert alarms.row("ghost") is None
@@ -124,7 +124,7 @@ def test_an_alarm_of_what_has_ended_is_rejected_and_its_row_deleted(alarms: Alar
     alarms.hold("seat-1")
     alarms.application.expire("seat-1", DUE)
     assert alarms.row() is None
-    stale = alarm_state.encode(AlarmState(DUE))
+    stale = alarm_row.encode(AlarmSlot(DUE))
     alarms.sql("INSERT INTO alarms VALUES (?, ?, ?)", SEAT, DUE / 1000, stale)
     assert alarms.run(at=DUE) == ["rejected"]
     log = check_invariants(alarms.address)
@@ -140,7 +140,7 @@ def test_an_early_alarm_is_rejected_and_wakes_again_at_its_time(
     alarms.sql("UPDATE alarms SET next_run_time = ?", (DUE - early_ms) / 1000)
     assert alarms.run(at=DUE - early_ms) == ["rejected"]
     assert alarms.status() == "held"
-    assert alarms.row() == (DUE, AlarmState(DUE, attempts=0, token=None))
+    assert alarms.row() == (DUE, AlarmSlot(DUE, attempts=0, token=None))
     assert alarms.run(at=DUE - 1) == []
     assert alarms.run(at=DUE) == ["ok"]
     assert alarms.handler.counts == {"rejected": 1, "ok": 1, "lapsed": 0, "parked": 0}
@@ -158,7 +158,7 @@ def test_an_alarm_that_is_settled_twice_takes_effect_once(alarms: Alarms) -> Non
 def test_a_batch_takes_no_more_than_its_limit_the_earliest_first(
     alarms: Alarms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alarm_handler, "CLAIM_LIMIT", 2)
+    monkeypatch.setattr(alarm_dispatcher, "CLAIM_LIMIT", 2)
     for name in ("seat-3", "seat-1", "seat-2"):
         alarms.hold(name)
         alarms.clock.advance(1)
@@ -177,7 +177,7 @@ def test_a_new_hold_before_the_settlement_stays_held_with_its_own_alarm(alarms: 
     alarms.handler.settle(claims)
     assert alarms.lines()[0]["outcome"] == "rejected"
     assert alarms.status() == "held"
-    assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
+    assert alarms.row() == (DUE + 5_000, AlarmSlot(DUE + 5_000))
     assert check_invariants(alarms.address).counts()["Expired"] == 1  # with the new hold
 
 
@@ -185,7 +185,7 @@ def test_a_new_hold_after_the_settlement_stays_held_with_its_own_alarm(alarms: A
     alarms.hold("seat-1")
     assert alarms.run(at=DUE) == ["ok"]
     alarms.hold("seat-1")
-    assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
+    assert alarms.row() == (DUE + 5_000, AlarmSlot(DUE + 5_000))
     assert check_invariants(alarms.address).counts()["Expired"] == 1
 
 
@@ -199,7 +199,7 @@ def test_a_new_hold_in_the_very_transaction_of_the_settlement_stays_held(
         works.reverse()
     in_one_transaction(alarms, works)
     assert alarms.status() == "held"
-    assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
+    assert alarms.row() == (DUE + 5_000, AlarmSlot(DUE + 5_000))
     assert check_invariants(alarms.address).counts()["Expired"] == 1
     assert alarms.run(at=DUE + 5_000) == ["ok"]
 
@@ -285,10 +285,10 @@ def test_a_failing_alarm_is_tried_seven_times_later_and_later_then_parked(alarms
         failed_at, (retry_at, state) = alarms.clock.now_ms(), alarms.row()
         delay_ms = 1_000 * 2**attempts
         assert delay_ms <= retry_at - failed_at <= delay_ms * 5 // 4
-        assert state == AlarmState(DUE, attempts, token=None)
+        assert state == AlarmSlot(DUE, attempts, token=None)
         assert alarms.run(at=retry_at - 1) == []
         assert alarms.run(at=retry_at) == ["retry" if attempts < 6 else "parked"]
-    assert alarms.row() == (None, AlarmState(DUE, MAX_ATTEMPTS))
+    assert alarms.row() == (None, AlarmSlot(DUE, MAX_ATTEMPTS))
     assert alarms.application.queries.parked(10) == [SEAT]
     assert alarms.handler.counts == {"retry": 6, "parked": 1, "lapsed": 0}
     assert alarms.run(at=DUE + 3_600_000) == []
@@ -301,7 +301,7 @@ def test_a_failing_alarm_is_tried_seven_times_later_and_later_then_parked(alarms
 def test_a_parked_alarm_that_is_driven_again_before_the_repair_starts_anew(alarms: Alarms) -> None:
     alarms.hold("seat-1")
     alarms.spoil()
-    parked = alarm_state.encode(AlarmState(DUE, MAX_ATTEMPTS))
+    parked = alarm_row.encode(AlarmSlot(DUE, MAX_ATTEMPTS))
     alarms.sql("UPDATE alarms SET next_run_time = NULL, job_state = ?", parked)
     assert alarms.application.redrive("seat-1")
     assert alarms.run(at=DUE) == ["retry"]
@@ -336,7 +336,7 @@ def test_a_new_hold_of_what_keeps_failing_starts_with_no_attempt_used(alarms: Al
     assert alarms.run(at=DUE) == ["retry"]
     repair()
     alarms.hold("seat-1")
-    assert alarms.row() == (DUE + 5_000, AlarmState(DUE + 5_000))
+    assert alarms.row() == (DUE + 5_000, AlarmSlot(DUE + 5_000))
 
 
 def test_an_error_that_nobody_thought_of_is_a_failure_of_its_own_alarm_only(
@@ -416,7 +416,7 @@ def test_an_attempt_counts_from_its_claim_on_whatever_becomes_of_the_process(
     (claim,) = alarms.claim(at=DUE)
     lease_end, state = alarms.row()
     assert lease_end == DUE + LEASE_MS
-    assert (state.attempts, state.token) == (1, claim.state.token)
+    assert (state.attempts, state.token) == (1, claim.slot.token)
 
 
 def test_a_lapsed_lease_is_claimed_again_and_counted(alarms: Alarms) -> None:
@@ -425,7 +425,7 @@ def test_a_lapsed_lease_is_claimed_again_and_counted(alarms: Alarms) -> None:
     assert alarms.claim(at=DUE + LEASE_MS - 1) == []
     (second,) = alarms.claim(at=DUE + LEASE_MS)
     assert alarms.handler.counts["lapsed"] == 1
-    assert second.state.token != first.state.token
+    assert second.slot.token != first.slot.token
     assert second.retry_count == 1
     alarms.handler.settle([second])
     assert alarms.lines()[0]["outcome"] == "ok"
@@ -435,7 +435,7 @@ def test_an_alarm_that_kills_its_process_every_time_is_parked_in_the_end(alarms:
     alarms.hold("seat-1")
     alarms.clock.move_to(DUE)
     for attempts in range(1, MAX_ATTEMPTS + 1):
-        assert [claim.state.attempts for claim in alarms.claim()] == [attempts]
+        assert [claim.slot.attempts for claim in alarms.claim()] == [attempts]
         lease_ms = max(LEASE_MS, retry_delay_ms(attempts))
         alarms.clock.advance(lease_ms - 1)
         assert alarms.claim() == []
@@ -455,8 +455,8 @@ def test_a_lease_is_at_least_ten_times_what_a_batch_takes_lately() -> None:
             return []
 
     writer = Slow()
-    handler = AlarmHandler(writer, AlarmLog(BytesIO()), lambda execute, error: False)
-    claims = [Claim(SEAT, AlarmState(DUE), b"")]
+    handler = AlarmDispatcher(writer, AlarmLog(BytesIO()), lambda execute, error: False)
+    claims = [Claim(SEAT, AlarmSlot(DUE), b"")]
     handler.settle(claims)
     assert handler.lease_ms == 20_000
     writer.last_transaction_ms = 1.0
@@ -510,7 +510,7 @@ def test_an_outlived_claim_that_fails_neither_moves_nor_parks_the_newer(
 ) -> None:
     old, row = outlived(alarms)
     alarms.spoil()
-    old = Claim(old.id, AlarmState(DUE, attempts, old.state.token), old.job_state)
+    old = Claim(old.id, AlarmSlot(DUE, attempts, old.slot.token), old.job_state)
     alarms.handler.settle([old])
     assert alarms.lines()[-1]["outcome"] == outcome
     assert alarms.row() == row

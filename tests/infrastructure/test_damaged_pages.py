@@ -123,7 +123,7 @@ class Seen:
 
     def __init__(self, address: Address) -> None:
         self.application = ReservationApplication(address, alarm_log=AlarmLog(BytesIO()))
-        self.counts = self.application.alarm_handler.counts
+        self.counts = self.application.alarm_dispatcher.counts
         self.reasons: set[tuple[str, ...]] = set()
 
     def __enter__(self) -> "Seen":
@@ -224,7 +224,7 @@ def test_f80_alarms_are_made_anew_once_and_only_if_they_are_damaged(
     application: ReservationApplication, clock: ManualClock, address: Address
 ) -> None:
     application.hold("seat-1", 5)
-    assert not application.alarm_handler.remake(StoreDamaged("of something else"))
+    assert not application.alarm_dispatcher.remake(StoreDamaged("of something else"))
     execute = application.writer.execute
     assert execute(RemakeAlarms(set_aside=7)) is None
     assert execute(RemakeAlarms(set_aside=0)) == 1
@@ -236,7 +236,7 @@ def test_f80_alarms_are_made_anew_once_and_only_if_they_are_damaged(
     assert execute(RemakeAlarms(set_aside=1)) == 1
     assert execute(RemakeReservations(set_aside=0)) == 1
     clock.advance(5_000)
-    application.alarm_handler.settle(application.alarm_handler.claim())
+    application.alarm_dispatcher.settle(application.alarm_dispatcher.claim())
     assert application.get("seat-1").status == "expired"
     check_invariants(address)
 
@@ -322,8 +322,8 @@ def test_f80_a_row_that_cannot_be_decoded_is_its_own_failure(
     spoil = "UPDATE events SET topic = CAST(x'ff' AS TEXT) WHERE originator_id LIKE '%4'"
     sql(database_path, spoil)
     clock.advance(5_000)
-    application.alarm_handler.settle(application.alarm_handler.claim())
-    counts = application.alarm_handler.counts
+    application.alarm_dispatcher.settle(application.alarm_dispatcher.claim())
+    counts = application.alarm_dispatcher.counts
     assert (counts["ok"], counts["retry"], counts["released"]) == (9, 1, 0)
 
 

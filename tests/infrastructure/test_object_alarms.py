@@ -114,7 +114,7 @@ async def let_pass(world: World, until_ms: int) -> None:
     """Moves the clock from one due time to the next, as a real one would come by them."""
     while True:
         await world.ring()
-        scope = world.application.alarm_handler.scope
+        scope = world.application.alarm_dispatcher.scope
         due = world.application.queries.next_look(scope, world.clock.now_ms())
         if due is None or due * 1000 > until_ms:
             break

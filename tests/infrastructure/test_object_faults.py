@@ -306,7 +306,7 @@ def test_an_alarm_whose_object_was_dropped_meanwhile_is_not_reported_as_done(
 def test_claims_that_come_after_the_stop_are_given_back(address: Address) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START)
-        claims = await asyncio.to_thread(world.application.alarm_handler.claim)
+        claims = await asyncio.to_thread(world.application.alarm_dispatcher.claim)
         world.host.accepting = False
         world.host.alarms.start(claims)
         await world.host.alarms._giving_back
@@ -345,11 +345,11 @@ def test_a_redrive_in_the_same_batch_as_a_write_keeps_the_objects_row_right(
 def test_an_alarm_that_the_clock_parks_is_none_for_its_object_too(address: Address) -> None:
     async def steps(world: World, thing: Any) -> None:
         await thing.do("setAlarm", START)
-        scope = world.application.alarm_handler.scope
+        scope = world.application.alarm_dispatcher.scope
         for _ in range(7):  # claimed by processes that die each time
             await world.host.execute(ClaimDueAlarms(500, 5_000, scope))
             world.clock.advance(300_000)
-        await asyncio.to_thread(world.application.alarm_handler.claim)
+        await asyncio.to_thread(world.application.alarm_dispatcher.claim)
         await asyncio.sleep(0.01)
         assert await thing.do("getAlarm") is None
 

@@ -116,10 +116,22 @@ def test_f51_the_next_begins_when_one_has_failed(database_path: Path) -> None:
     story(database_path, steps)
 
 
+async def begun(world: World, *, others_wait: bool = False) -> None:
+    """Returns when a transaction of the box is under way, and another waits for its turn."""
+
+    def has() -> bool:
+        live = world.host._residents.here("object/Box/foo")
+        return live is not None and bool(
+            live.turns._taken and (live.turns._waiting or not others_wait)
+        )
+
+    await world.until(has)
+
+
 def test_f51_one_that_is_not_awaited_has_its_turn_too(database_path: Path) -> None:
     async def steps(world: World, box: Any) -> None:
         held = box.add("go")
-        await asyncio.sleep(0.005)
+        await begun(world)
         await box.not_awaited()
         assert await box.get("plain") is None
         world.go.set()
@@ -139,7 +151,7 @@ def test_f51_one_that_is_cancelled_leaves_the_turn_to_the_others(
         running = world.host._residents._live["object/Box/foo"].tasks._handlers
         await world.until(lambda: len(running) == 3)
         next(iter(running)).cancel()  # the one whose turn it is, or one that waits
-        await asyncio.sleep(0.005)
+        await world.until(lambda: len(running) == 2)
         world.go.set()
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert sorted(str(r) for r in results if isinstance(r, int)) == ["1", "2"]
@@ -152,7 +164,7 @@ def test_a_plain_put_beside_a_transaction_is_not_held_up_and_may_be_written_over
 ) -> None:
     async def steps(world: World, box: Any) -> None:
         held = box.add("go")
-        await asyncio.sleep(0.005)
+        await begun(world)
         await box.put("n", 10)
         await box.put("other", 1)
         world.go.set()
@@ -228,7 +240,7 @@ def test_f51_those_that_wait_for_their_turn_hear_that_the_object_was_dropped(
 ) -> None:
     async def steps(world: World, box: Any) -> None:
         calls = [box.add("go"), box.add()]
-        await asyncio.sleep(0.005)
+        await begun(world, others_wait=True)
         world.host._residents._live["object/Box/foo"].drop(RuntimeError("on purpose"))
         with pytest.raises(ObjectDropped):
             await calls[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.machine import output
@@ -372,7 +372,7 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize("error", [Unspeakable(), ValueError("half \udcff of one")])
 def test_f34_an_alarm_whose_error_cannot_be_said_has_its_line(error: Exception) -> None:
     lines = io.BytesIO()
-    claim = Claim("reservation/seat-1", AlarmState(1_000, 1, "token"), b"")
+    claim = Claim("reservation/seat-1", AlarmSlot(1_000, 1, "token"), b"")
     AlarmLog(lines).write([Attempt(claim, "retry", 1_500, error)])
     assert lines.getvalue().count(b"\n") == 1
     assert type(error).__name__.encode() in lines.getvalue()

@@ -320,7 +320,7 @@ def test_a_claim_after_trouble_waits_for_no_one_either(
     application.writer.last_error = StoreBusy("before")
     with locked(postgres_address(postgres)):
         began = time.monotonic()
-        assert application.alarm_handler.claim() == []
+        assert application.alarm_dispatcher.claim() == []
         assert time.monotonic() - began < 1
     assert application.writer.last_error is None
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
+from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.objects.durable_object import DurableObject
-from reservation_expiry.infrastructure.projections import alarm_row
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
@@ -68,7 +68,7 @@ def test_f47_a_scope_has_the_alarms_that_begin_with_its_prefixes_and_no_others(
     address: Address,
 ) -> None:
     for key in KEYS:
-        id, seconds, state = alarm_row(f"object/A{key}", 1_000)
+        id, seconds, state = row_set_to(f"object/A{key}", 1_000)
         sql(address, f"INSERT INTO alarms VALUES (?, ?, x'{state.hex()}')", id, seconds)
     store = open_store(address)
     session = store.session()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from reservation_expiry.infrastructure import readiness
-from reservation_expiry.infrastructure.alarms import dispatcher as alarm_handler
+from reservation_expiry.infrastructure.alarms import dispatcher as alarm_dispatcher
 from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms
 from reservation_expiry.infrastructure.alarms.clock import AlarmJobStore
-from reservation_expiry.infrastructure.alarms.dispatcher import AlarmHandler
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import StoreBusy
@@ -81,7 +81,7 @@ def becomes_ready(application: ReservationApplication) -> None:
 def test_f35_claims_that_are_in_a_thread_that_stands_still(
     application: ReservationApplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(monkeypatch, AlarmHandler, "settle")
+    gate = Gate(monkeypatch, AlarmDispatcher, "settle")
     application.start()
     try:
         wait_for(lambda: "5 alarms were claimed and not settled within" in reasons(application), 5)
@@ -95,7 +95,7 @@ def test_f35_claims_that_get_lost(
 ) -> None:
     """Their lease is not over, so that nothing is due, and passes end as they should."""
     with monkeypatch.context() as patched:
-        patched.setattr(AlarmHandler, "settle", lambda self, claims: None)
+        patched.setattr(AlarmDispatcher, "settle", lambda self, claims: None)
         application.start()
         wait_for(lambda: "5 alarms were claimed and not settled within" in reasons(application), 5)
     assert application.readiness().backlog_ms == 0
@@ -107,7 +107,7 @@ def test_f35_due_alarms_that_are_never_claimed_while_passes_end(
     application: ReservationApplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(AlarmHandler, "claim", lambda self: [])
+        patched.setattr(AlarmDispatcher, "claim", lambda self: [])
         application.start()
         assert reasons(application) == ""  # it has just begun
         wait_for(lambda: "alarms have been due for 3600 s" in reasons(application), 5)
@@ -146,10 +146,10 @@ def test_f35_a_pass_that_never_ends(
 def test_f35_a_long_backlog_that_is_being_drained_is_no_reason(
     application: ReservationApplication, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alarm_handler, "CLAIM_LIMIT", 10)
-    settle = AlarmHandler.settle
+    monkeypatch.setattr(alarm_dispatcher, "CLAIM_LIMIT", 10)
+    settle = AlarmDispatcher.settle
     monkeypatch.setattr(
-        AlarmHandler, "settle", lambda self, claims: time.sleep(0.1) or settle(self, claims)
+        AlarmDispatcher, "settle", lambda self, claims: time.sleep(0.1) or settle(self, claims)
     )
     many = [f"mass-{number}" for number in range(200)]
     hold_in(address, many, due_at_ms=now_ms() - 7_200_000)
@@ -180,13 +180,13 @@ def test_f35_claims_that_another_process_took_over_are_no_reason(
 ) -> None:
     """As of a process that was frozen past its lease, and has not heard of it yet."""
     application.start(alarms=False)
-    assert len(application.alarm_handler.claim()) == len(NAMES)
+    assert len(application.alarm_dispatcher.claim()) == len(NAMES)
     time.sleep(2 * LIMIT_SECONDS)
-    assert len(application.alarm_handler.unsettled(LIMIT_SECONDS)) == len(NAMES)
-    assert readiness.backlog_of(application.queries, application.alarm_handler, 0).unsettled == 5
+    assert len(application.alarm_dispatcher.unsettled(LIMIT_SECONDS)) == len(NAMES)
+    assert readiness.backlog_of(application.queries, application.alarm_dispatcher, 0).unsettled == 5
     sql(address, "UPDATE alarms SET job_state = x'00'")
-    assert readiness.backlog_of(application.queries, application.alarm_handler, 0).unsettled == 0
-    assert application.alarm_handler.unsettled(LIMIT_SECONDS) == []
+    assert readiness.backlog_of(application.queries, application.alarm_dispatcher, 0).unsettled == 0
+    assert application.alarm_dispatcher.unsettled(LIMIT_SECONDS) == []
 
 
 # Asking must not take long

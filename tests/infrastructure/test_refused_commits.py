@@ -97,7 +97,7 @@ def test_f79_alarms_that_fell_due_meanwhile_ring_when_it_is_well_again(
     refuse(address, DISK_FULL)
     application = ReservationApplication(address)
     application.start()
-    counts = application.alarm_handler.counts
+    counts = application.alarm_dispatcher.counts
     try:
         wait_for(lambda: counts["released"] >= 4 * len(names), 5)
         reasons = "; ".join(application.readiness().reasons)

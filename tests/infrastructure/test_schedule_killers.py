@@ -44,7 +44,7 @@ async def lives_on(address: Address, clock: ManualClock, until_ms: int, first: A
                 await first(world)
                 first = None
             while not world.deaths and clock.now_ms() < until_ms:
-                scope = world.application.alarm_handler.scope
+                scope = world.application.alarm_dispatcher.scope
                 due = world.application.queries.next_look(scope, clock.now_ms())
                 if due is None or due * 1000 > until_ms:
                     clock.move_to(until_ms)

@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.reservation import ID_PREFIX, project
-from reservation_expiry.infrastructure import alarm_state
-from reservation_expiry.infrastructure.alarm_state import AlarmState
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarms.claims import Claim
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication
@@ -122,7 +122,7 @@ class Reservations(RuleBasedStateMachine):
 
     @rule()
     def claim(self) -> None:
-        claims = self.application.alarm_handler.claim()
+        claims = self.application.alarm_dispatcher.claim()
         if claims:
             self.batches.append(claims)
 
@@ -138,8 +138,8 @@ class Reservations(RuleBasedStateMachine):
     @rule(name=names)
     def an_alarm_comes_unasked(self, name: str) -> None:
         """Early, late or of nothing; its claim is the row as it stands, if there is one."""
-        _, job_state = alarms(self.address).get(name, (None, alarm_state.encode(AlarmState(1))))
-        self.ring([Claim(ID_PREFIX + name, alarm_state.decode(job_state), job_state)])
+        _, job_state = alarms(self.address).get(name, (None, alarm_row.encode(AlarmSlot(1))))
+        self.ring([Claim(ID_PREFIX + name, alarm_row.decode(job_state), job_state)])
 
     def ring(self, claims: list[Claim]) -> None:
         now_ms, outcomes = self.clock.now_ms(), []
@@ -149,7 +149,7 @@ class Reservations(RuleBasedStateMachine):
             if outcomes[-1] == "ok":
                 self.becomes_expired(name, now_ms)
         before = len(self.log.getvalue())
-        self.application.alarm_handler.settle(claims)
+        self.application.alarm_dispatcher.settle(claims)
         lines = self.log.getvalue()[before:].splitlines()
         assert [msgspec.json.decode(line)["outcome"] for line in lines] == outcomes
 

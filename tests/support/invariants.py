@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
 from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, project
-from reservation_expiry.infrastructure import alarm_state
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.checksum import GENESIS, chain
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.address import Address
@@ -134,7 +134,7 @@ def _problems_of_the_alarms(connection: Connection, log: Log) -> Iterator[str]:
     That there is not a second one is the primary key's doing.
     """
     rows = connection.rows("SELECT id, job_state FROM alarms")
-    found = {row[0].removeprefix(ID_PREFIX): alarm_state.decode(row[1]) for row in rows}
+    found = {row[0].removeprefix(ID_PREFIX): alarm_row.decode(row[1]) for row in rows}
     for name in sorted(found.keys() | log.events.keys()):
         right = _scheduled_time_ms(log.events.get(name, []))
         alarm = found.get(name)

@@ -26,7 +26,7 @@ class World:
         spaces = {name: self.host.namespace(name) for name in self.host.classes}
         self.host.env = Bindings(spaces | {"world": self})
         self.attempts: list[Attempt] = []
-        self.application.alarm_handler.report = self.attempts.extend
+        self.application.alarm_dispatcher.report = self.attempts.extend
 
     async def __aenter__(self) -> "World":
         self.application.start(alarms=False)
@@ -42,7 +42,7 @@ class World:
 
     async def look(self) -> list[Claim]:
         """One look of the alarm clock: what is due is claimed and begins to run."""
-        claims = await asyncio.to_thread(self.application.alarm_handler.claim)
+        claims = await asyncio.to_thread(self.application.alarm_dispatcher.claim)
         self.host.alarms.start([c for c in claims if c.id.startswith("object/")])
         await asyncio.sleep(0)
         return claims
@@ -60,7 +60,7 @@ class World:
         lost, and nobody gives back what it has claimed."""
         self.application.writer._accepting = False
         self.host._tending.cancel()
-        for live in list(self.host._live.values()):
+        for live in list(self.host._residents._live.values()):
             live.drop(RuntimeError("its process has ended"))
         for task in list(self.host.alarms._running):
             task.cancel()

@@ -54,7 +54,7 @@ async def go_on(world: World, until_ms: int) -> None:
     """Lets the clock go by, from alarm to alarm."""
     while True:
         await world.ring()
-        scope = world.application.alarm_handler.scope
+        scope = world.application.alarm_dispatcher.scope
         due = world.application.queries.next_look(scope, world.clock.now_ms())
         if due is None or due * 1000 > START + until_ms:
             break
