@@ -115,7 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The process drains. Who has connected and not asked yet may do so for a moment: it
         cannot know, and a connection that is closed on it would be an error to it."""
-        if self.cycle is None and not self.transport.is_closing():
+        if not self.cycle and not self.transport.is_closing():
             self._is_last = True
             self._wait(limits.LAST_CHANCE_SECONDS)
         else:

@@ -182,14 +182,16 @@ class WorkerDoor(Door):
 
     def drain(self) -> None:
         """Begins to stop, before the server has answered what it has accepted."""
+        self._stop_objects()
+
+    async def stop(self) -> None:
+        await (self._stop_objects() if self._stopping is None else self._stopping)
+
+    def _stop_objects(self) -> asyncio.Future[None]:
         super().drain()
         self._host.accepting = False
         self._stopping = asyncio.ensure_future(self._host.stop())
-
-    async def stop(self) -> None:
-        if self._stopping is None:
-            self.drain()
-        await self._stopping
+        return self._stopping
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         with await self.bodies.read(scope, receive) as body:

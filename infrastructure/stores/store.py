@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
-from reservation_expiry.infrastructure.stores.sql.rows import QuickReader
+from reservation_expiry.infrastructure.stores.sql.rows import QuickReader, Reader
 from reservation_expiry.infrastructure.stores.sql.session import Session
 from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
 
@@ -25,7 +25,7 @@ class Watch(Protocol):
     def stop(self) -> None: ...
 
 
-class Store(Protocol):
+class Store(Reader, Protocol):
     """A database. Opens connections when they are needed and none before.
 
     Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, as the driver's
