@@ -43,10 +43,11 @@ run: $(RUNS) ## serve on 127.0.0.1:8787 (PORT=, DATABASE=, WORKERS= or RESERVATI
 test: install ## run every test (TEST_ARGS="-k name" for some)
 	$(BIN)/python -m pytest $(PYTEST_PARALLEL) $(TEST_ARGS)
 
-lint: install $(TYPES)/reservation_expiry ## check style, formatting and types
+lint: install $(TYPES)/reservation_expiry ## check style, formatting, types, and that everything is used
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	MYPYPATH=$(TYPES) $(BIN)/mypy -p reservation_expiry
+	$(BIN)/vulture domain infrastructure api reservation_expiry
 
 # setup.cfg maps the rooms into one package; mypy reads no such mapping, so it is shown the
 # package as it is when installed, by links.

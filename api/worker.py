@@ -99,11 +99,6 @@ def read_worker(file: Path, config_file: Path | None = None) -> Source:
     return Source(file, code, config_file, config)
 
 
-def load_worker(file: Path, config_file: Path | None = None) -> LoadedWorker:
-    """Reads the file and runs it. Raises WorkerRefused."""
-    return read_worker(file, config_file).run()
-
-
 def _look_at(source: Source, found: dict[str, Any]) -> LoadedWorker:
     file, config, config_file = source.file, source.config, source.config_file
     own = {

@@ -29,7 +29,6 @@ from reservation_expiry.infrastructure.stores.opening import opened
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
 
 EXIT_DIFFERENT = 1
-EXIT_USAGE = 2  # click's own
 EXIT_CANNOT_LISTEN = 4
 EXIT_NOT_FOUND = 5
 
