@@ -74,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_last = False  # whether the next answer is the last one
         self._stalled: tuple[float, int] | None = None  # since when, and bytes unread then
 
+    # uvicorn narrows the type of the transport, and so must who inherits from it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._all.open.add(self)

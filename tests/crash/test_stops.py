@@ -95,6 +95,7 @@ def test_f32_when_the_parent_is_killed_no_worker_serves_after_two_seconds(make_s
         server.get("/healthz")
     idle.sock.settimeout(5)
     assert idle.sock.recv(1) == b"", "the kept connection is still open"
+    idle.close()
     server.process.wait()
     assert server.start().state("seat-1")["status"] == "held"  # the port is free again
     check_invariants(server.database)
