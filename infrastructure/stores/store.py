@@ -32,9 +32,15 @@ class Store(Reader, Protocol):
     error is; ForkedProcess in a child of the process that made it.
     """
 
-    address: Address
-    clock: Clock  # that all processes on this store agree on
     newest_schema: int  # what this release migrates to
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def clock(self) -> Clock:
+        """What all processes on this store agree on."""
+        ...
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Every row of one statement, which sees the newest commit."""
