@@ -74,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_last = False  # whether the next answer is the last one
         self._stalled: tuple[float, int] | None = None  # since when, and bytes unread then
 
+    # uvicorn narrows the type of the transport, and so must who inherits from it.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._all.open.add(self)
@@ -115,7 +116,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The process drains. Who has connected and not asked yet may do so for a moment: it
         cannot know, and a connection that is closed on it would be an error to it."""
-        if self.cycle is None and not self.transport.is_closing():
+        if not self.cycle and not self.transport.is_closing():
             self._is_last = True
             self._wait(limits.LAST_CHANCE_SECONDS)
         else:

@@ -139,6 +139,7 @@ class Front(Door):
         super().__init__(application)
         self._reservations = reservations
         self._replay_route = replay_route
+        # a2wsgi has its own, narrower names for what WSGI and ASGI call by.
         self._flask = WSGIMiddleware(app, workers=limits.THREADS)  # type: ignore[arg-type]
         self._in_flask = 0
 
@@ -182,6 +183,7 @@ class Front(Door):
         with await self.bodies.read(scope, receive, most) as body:
             self._in_flask += 1
             try:
+                # As above.
                 await self._flask(scope, partial(_whole, body), send)  # type: ignore[arg-type]
             finally:
                 self._in_flask -= 1

@@ -43,7 +43,8 @@ def create_app(
     app.register_error_handler(ReservationExpiryError, problem_of)
     app.register_error_handler(HTTPException, _http_problem)
     app.register_error_handler(Exception, unexpected)
-    app.wsgi_app = NormalisedPaths(app.wsgi_app)
+    # Where Flask has such things put.
+    app.wsgi_app = NormalisedPaths(app.wsgi_app)  # type: ignore[method-assign]
     return app
 
 

@@ -12,7 +12,9 @@ JSON, so that 16 MiB of it take 40 ms and no memory.
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -113,19 +115,21 @@ def _read_deep(text: str) -> object:
     return items[0]
 
 
-def _read_array(text: str) -> tuple[list, int]:
+def _read_array(text: str) -> tuple[list[Any], int]:
     """Return the array whose items begin the text, and where it ends; linear time at any depth.
 
     Only the nesting is ours: Python's own decoder reads the strings and the numbers. `holder` is
     being filled, `outer` are those around it, outermost first.
     """
-    array: list = []
-    holder, closer, outer = array, "]", [None]
-    at, expected = 0, _ITEM
+    array: list[Any] = []
+    outer: list[Any] = [None]
+    holder: Any = array
+    value: Any
+    at, expected, closer = 0, _ITEM, "]"
     while 0 < len(outer) <= len(text) - at:  # More open than the rest can close: not worth reading.
         char = text[at]
         if char in _SPACE:
-            at = _skip_space(text, at).end()
+            at = _end_of_space(text, at)
         elif char == closer and expected is not _ITEM:
             at += 1
             holder = outer.pop()
@@ -168,6 +172,11 @@ def _read_key(text: str, at: int) -> tuple[str, int]:
     return key, colon.end()
 
 
+def _end_of_space(text: str, at: int) -> int:
+    space = _match_space(text, at)
+    return at if space is None else space.end()
+
+
 def _refuse_constant(name: str) -> None:
     """Refuse NaN, Infinity and -Infinity, which Python's decoder would take."""
     raise ValueError(f"{name} is not JSON")
@@ -181,7 +190,7 @@ _DIGITS = tuple(b"-0123456789"[i : i + 1] for i in range(11))
 
 
 @cache
-def _only(key: str) -> msgspec.json.Decoder:
+def _only(key: str) -> msgspec.json.Decoder[Any]:
     """A decoder of objects that makes something of one key: its `value`, as text."""
     fields = [("value", msgspec.Raw, msgspec.Raw())]
     return msgspec.json.Decoder(msgspec.defstruct("Only", fields, rename={"value": key}))
@@ -189,8 +198,9 @@ def _only(key: str) -> msgspec.json.Decoder:
 
 # Every number becomes a double, as in JavaScript; int() would refuse more than 4300 digits.
 _DECODER = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant)
-_read_scalar = _DECODER.scan_once
+# It has been there since Python 2.6, but in no stub.
+_read_scalar: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 _ITEM, _ITEM_OR_CLOSER, _COMMA_OR_CLOSER = range(3)
 _SPACE = " \t\n\r"
-_skip_space = re.compile(rf"[{_SPACE}]*").match
+_match_space = re.compile(rf"[{_SPACE}]*").match
 _match_colon = re.compile(rf"[{_SPACE}]*:[{_SPACE}]*").match

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.settings import SHUTDOWN_GRACE_SECONDS
@@ -82,7 +82,7 @@ def listen(host: str, port: int, processes: int) -> list[list[socket.socket]]:
     return sockets
 
 
-def _bound(family: int, address: tuple, *, shared: bool) -> socket.socket:
+def _bound(family: int, address: tuple[Any, ...], *, shared: bool) -> socket.socket:
     # Named, for asyncio sets TCP_NODELAY only on what is known to be TCP; without it the second
     # packet of an answer waits 40 ms for the client to confirm the first.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

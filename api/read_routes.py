@@ -10,6 +10,7 @@ import re
 from dataclasses import fields
 from functools import cache
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 from flask import Flask, Response, request
@@ -30,6 +31,8 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 MAX_INTEGER = 2**53 - 1
 STATUSES = ("held", "expired")
+
+Default = TypeVar("Default", int, None)
 
 
 class InvalidParameter(Exception):
@@ -140,7 +143,8 @@ def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
         event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
     except UndecodableEvent as error:
         return {**shown, "data": None, "problem": str(error)}
-    data = {_camel(name): getattr(event, name) for name in _own_fields(type(event))}
+    names = _own_fields(type(event))  # type: ignore[arg-type]  # mypy asks instances for the hash
+    data = {_camel(name): getattr(event, name) for name in names}
     if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
         data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
     return {**shown, "data": data}
@@ -158,7 +162,7 @@ def _camel(key: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def integer(name: str, default: int | None, low: int, high: int) -> int | None:
+def integer(name: str, default: Default, low: int, high: int) -> int | Default:
     """A query parameter. Raises InvalidParameter."""
     text = request.args.get(name)
     if text is None:

@@ -91,7 +91,7 @@ def _configuration(door: Door) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bad requests are no news
     return uvicorn.Config(
         door,
-        http=door.connections.protocol,  # type: ignore[arg-type]
+        http=door.connections.protocol,  # type: ignore[arg-type]  # any maker of protocols will do
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -99,11 +99,6 @@ def read_worker(file: Path, config_file: Path | None = None) -> Source:
     return Source(file, code, config_file, config)
 
 
-def load_worker(file: Path, config_file: Path | None = None) -> LoadedWorker:
-    """Reads the file and runs it. Raises WorkerRefused."""
-    return read_worker(file, config_file).run()
-
-
 def _look_at(source: Source, found: dict[str, Any]) -> LoadedWorker:
     file, config, config_file = source.file, source.config, source.config_file
     own = {
@@ -182,14 +177,16 @@ class WorkerDoor(Door):
 
     def drain(self) -> None:
         """Begins to stop, before the server has answered what it has accepted."""
+        self._stop_objects()
+
+    async def stop(self) -> None:
+        await (self._stop_objects() if self._stopping is None else self._stopping)
+
+    def _stop_objects(self) -> asyncio.Future[None]:
         super().drain()
         self._host.accepting = False
         self._stopping = asyncio.ensure_future(self._host.stop())
-
-    async def stop(self) -> None:
-        if self._stopping is None:
-            self.drain()
-        await self._stopping
+        return self._stopping
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         with await self.bodies.read(scope, receive) as body:

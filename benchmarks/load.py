@@ -36,7 +36,7 @@ def run_load(
 ) -> Load:
     """Runs a scenario against a port. Variables go to the script."""
     run = _wrk if shutil.which("wrk") else _python
-    return run(script, port, max(1, round(seconds)), connections, **variables)
+    return run(script, port, seconds, connections, **variables)
 
 
 def generator() -> str:
@@ -44,12 +44,13 @@ def generator() -> str:
     return "wrk" if shutil.which("wrk") else "aiohttp (wrk is not installed)"
 
 
-def _wrk(script: str, port: int, seconds: int, connections: int, **variables: object) -> Load:
+def _wrk(script: str, port: int, seconds: float, connections: int, **variables: object) -> Load:
+    whole = max(1, round(seconds))  # it takes no others
     command = [
         "wrk",
         "--threads=1",
         f"--connections={connections}",
-        f"--duration={seconds}s",
+        f"--duration={whole}s",
         "--timeout=20s",
         f"--script={SCRIPTS / script}.lua",
         f"http://127.0.0.1:{port}",
@@ -61,7 +62,7 @@ def _wrk(script: str, port: int, seconds: int, connections: int, **variables: ob
     return Load(found["perSecond"], found["p50Ms"], found["p99Ms"], found["unexpected"])
 
 
-def _python(script: str, port: int, seconds: int, connections: int, **variables: object) -> Load:
+def _python(script: str, port: int, seconds: float, connections: int, **variables: object) -> Load:
     latencies, unexpected, took = python_load.run(script, port, seconds, connections, **variables)
     p50, p99 = (python_load.percentile(latencies, percent) for percent in (50, 99))
     return Load(len(latencies) / took, p50, p99, unexpected)

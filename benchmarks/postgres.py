@@ -22,7 +22,7 @@ from benchmarks.scenarios import WrongAnswer, check_log
 from benchmarks.servers import ours, scratch
 from reservation_expiry.infrastructure.startup import prepare
 from reservation_expiry.infrastructure.stores.address import PostgresAddress
-from reservation_expiry.infrastructure.stores.postgres.arrays import columns
+from reservation_expiry.infrastructure.stores.postgres.arrays import TYPES, columns
 from reservation_expiry.infrastructure.stores.sql.tables import ALARMS, EVENTS, RESERVATIONS
 from tests.support.database import sql
 from tests.support.postgres import NoPostgres, PostgresServer
@@ -178,7 +178,7 @@ def _inserts(connection: psycopg.Connection, batch: int, first: int) -> tuple[fl
     state, checksum, number = b"x" * 60, b"x" * 16, first
     parts = ", ".join(
         f"{table.name}_ AS ({table.insert} SELECT * FROM unnest("
-        + ", ".join(f"%s::{type_}[]" for type_ in table.columns.values())
+        + ", ".join(f"%s::{TYPES[column.kind]}[]" for column in table.columns)
         + "))"
         for table in (EVENTS, ALARMS, RESERVATIONS)
     )

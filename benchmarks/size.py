@@ -177,6 +177,7 @@ def _timed_command(*arguments: str) -> tuple[float, float]:
         [sys.executable, "-m", "reservation_expiry", *arguments], stdout=subprocess.DEVNULL
     )
     _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # it knows nothing of that wait
     if status:
         raise WrongAnswer(f"{' '.join(arguments)} exited with {status}")
     return time.perf_counter() - began, usage.ru_maxrss / 1024

@@ -54,9 +54,8 @@ class ReservationApplication(Application[str]):
         self._store = open_store(address)
         self.clock = clock or self._store.clock
         self.queries = Queries(self._store)
-        mapper = EventMapper()
-        self.writer = Writer(self._store.session, mapper, self.clock)
-        self._store_mapper = mapper
+        self.mapper: EventMapper = EventMapper()
+        self.writer = Writer(self._store.session, self.mapper, self.clock)
         self.alarm_dispatcher = AlarmDispatcher(
             self.writer, alarm_log or AlarmLog(), remake_what_is_damaged
         )
@@ -71,10 +70,10 @@ class ReservationApplication(Application[str]):
         return Environment(name, env)  # the process's environment decides nothing here
 
     def construct_factory(self, env: Environment) -> InfrastructureFactory[Any]:
-        return StoreFactory(Recorder(self.queries, self.writer, self._store_mapper))
+        return StoreFactory(Recorder(self.queries, self.writer, self.mapper))
 
     def construct_mapper(self) -> Mapper[str]:
-        return self._store_mapper
+        return self.mapper
 
     def construct_recorder(self) -> ApplicationRecorder:
         return self.factory.application_recorder()
@@ -96,7 +95,7 @@ class ReservationApplication(Application[str]):
     def hold(self, name: str, ttl_seconds: int) -> Reservation:
         """Holds it for so long from now. Returns the state; raises InvalidReservationId
         or InvalidTtl."""
-        state = self._execute(HoldReservation(aggregate_id(name), ttl_seconds))
+        state: Reservation = self._execute(HoldReservation(aggregate_id(name), ttl_seconds))
         self.alarm_clock.wake_for(state.expires_at_ms)
         return state
 
@@ -106,7 +105,10 @@ class ReservationApplication(Application[str]):
         Returns the state (None if never held) and whether this call changed it. Raises
         InvalidReservationId or InvalidNow.
         """
-        return self._execute(ExpireReservation(aggregate_id(name), now_ms))
+        found: tuple[Reservation | None, bool] = self._execute(
+            ExpireReservation(aggregate_id(name), now_ms)
+        )
+        return found
 
     def get(self, name: str) -> Reservation | None:
         """The state now, None if it was never held. Raises InvalidReservationId."""
@@ -120,7 +122,7 @@ class ReservationApplication(Application[str]):
     def redrive(self, name: str) -> bool:
         """Gives the parked alarm of a reservation or an object (`Counter/foo`) a fresh
         start. Whether there is one to run now."""
-        redriven = self._execute(RedriveAlarm(id_of(name)))
+        redriven: bool = self._execute(RedriveAlarm(id_of(name)))
         self.alarm_clock.wake_for(0)
         return redriven
 

@@ -45,13 +45,18 @@ class AsyncReservations:
 
     async def hold(self, name: str, ttl_seconds: int) -> Reservation:
         """As `ReservationApplication.hold`."""
-        state = await self.writer.execute(HoldReservation(aggregate_id(name), ttl_seconds))
+        state: Reservation = await self.writer.execute(
+            HoldReservation(aggregate_id(name), ttl_seconds)
+        )
         self._application.alarm_clock.wake_for(state.expires_at_ms)
         return state
 
     async def expire(self, name: str, now_ms: int) -> tuple[Reservation | None, bool]:
         """As `ReservationApplication.expire`."""
-        return await self.writer.execute(ExpireReservation(aggregate_id(name), now_ms))
+        found: tuple[Reservation | None, bool] = await self.writer.execute(
+            ExpireReservation(aggregate_id(name), now_ms)
+        )
+        return found
 
     async def get(self, name: str) -> Reservation | None:
         """As `ReservationApplication.get`, of a name that is known to be one."""

@@ -63,7 +63,7 @@ class RecordEvents(Work):
             unit.append(event.originator_id, (event,))
 
 
-def _followed_by(state: Reservation | None, event: ReservationEvent) -> Reservation:
+def _followed_by(state: Reservation | None, event: ReservationEvent) -> Reservation | None:
     version = 0 if state is None else state.version
     if event.originator_version != version + 1:
         raise VersionConflict(

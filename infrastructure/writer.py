@@ -30,7 +30,8 @@ from reservation_expiry.infrastructure.errors import (
     is_of_one,
 )
 from reservation_expiry.infrastructure.event_mapper import EventMapper
-from reservation_expiry.infrastructure.unit_of_work import Session, UnitOfWork, Work
+from reservation_expiry.infrastructure.stores.sql.session import Session
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 CALLERS_LIMIT = 1_000  # commands waiting, beyond which callers are told to come back
 QUEUE_LIMIT = 2_000  # beyond which even the service's own are: claims, settlements, leases

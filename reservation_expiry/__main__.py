@@ -42,9 +42,11 @@ def _stand_in_for_closed_streams() -> None:
             os.open(os.devnull, mode)
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     if sys.stdout is None:
-        sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.__stdout__ = sys.stdout  # type: ignore[misc]  # final, but where Python left it empty
     if sys.stderr is None:
-        sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+        sys.__stderr__ = sys.stderr  # type: ignore[misc]  # as above
 
 
 def _take_names_as_utf8() -> None:

@@ -19,8 +19,8 @@ from tests.support.clock import ManualClock
 from tests.support.postgres import NoPostgres, PostgresServer, find_binaries
 from tests.support.server import Server
 
-# The suite is no test module: pytest must be told of its asserts.
-pytest.register_assert_rewrite("tests.infrastructure.store_conformance")
+# They are no test modules: pytest must be told of their asserts.
+pytest.register_assert_rewrite("tests.infrastructure.store_conformance", "tests.support.http")
 
 STORES = ("sqlite", "postgres")
 NOT_TESTED = pytest.StashKey[str]()

@@ -53,7 +53,8 @@ class Main(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name].split(":")
-        return getattr(import_module(module), name)
+        command: click.Command = getattr(import_module(module), name)
+        return command
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _whether_it_is_read_or_not():
@@ -63,7 +64,7 @@ class Main(click.Group):
         with _whether_it_is_read_or_not():
             return super().invoke(ctx)
 
-    def main(
+    def main(  # type: ignore[override]  # it always exits, so it has one way to be called
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Runs a command line and exits, with one sentence on standard error if it failed."""

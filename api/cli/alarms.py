@@ -1,6 +1,7 @@
 """Commands on alarms: list them, give parked ones a fresh start."""
 
 import math
+from typing import Any
 
 import click
 
@@ -22,6 +23,7 @@ from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.opening import opened
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
@@ -87,10 +89,11 @@ def redrive(name: str | None, everything: bool, database: Address) -> None:
     click.echo(f"alarms re-driven: {redriven}")
 
 
-def _describe(row: tuple, now_ms: int) -> dict[str, object]:
+def _describe(row: AlarmRow, now_ms: int) -> dict[str, Any]:
     alarm_id, next_run_time, job_state = row
-    rings = next_run_time is not None and math.isfinite(next_run_time)
-    next_ms = ms_of_seconds(next_run_time) if rings else None
+    next_ms = None
+    if next_run_time is not None and math.isfinite(next_run_time):
+        next_ms = ms_of_seconds(next_run_time)
     try:
         state = alarm_row.decode(job_state)
     except alarm_row.UnreadableAlarm:

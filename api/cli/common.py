@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -29,7 +29,6 @@ from reservation_expiry.infrastructure.stores.opening import opened
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
 
 EXIT_DIFFERENT = 1
-EXIT_USAGE = 2  # click's own
 EXIT_CANNOT_LISTEN = 4
 EXIT_NOT_FOUND = 5
 
@@ -38,12 +37,18 @@ EXIT_NOT_FOUND = 5
 COUNT = click.IntRange(1, 2**53 - 1)
 
 
+if TYPE_CHECKING:
+    Parameter = click.ParamType[Any, Any]
+else:
+    Parameter = click.ParamType  # which is generic in the newest releases only
+
+
 class Failed(click.ClickException):
     """Ends the command with a sentence and an exit code."""
 
     def __init__(self, sentence: str, code: int) -> None:
         super().__init__(sentence)
-        self.exit_code = code
+        self.exit_code = code  # type: ignore[misc]  # click asks the instance, as we do
 
 
 class Command(click.Command):
@@ -66,7 +71,7 @@ def fail(sentence: str, code: int = EXIT_REFUSED) -> NoReturn:
     raise Failed(sentence, code)
 
 
-class Database(click.ParamType):
+class Database(Parameter):
     """Where the data is: a SQLite file, or a PostgreSQL URL. Converts to an Address."""
 
     name = "database"
@@ -78,7 +83,7 @@ class Database(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class File(click.ParamType):
+class File(Parameter):
     """A file to be written or read, `-` for standard output or input. Converts to str."""
 
     name = "file"
@@ -90,7 +95,7 @@ class File(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class SourceFile(click.ParamType):
+class SourceFile(Parameter):
     """A file that is there, and that each process reads for itself. Converts to a Path."""
 
     name = "file"
@@ -179,7 +184,8 @@ def shown_name(found: dict[str, Any]) -> str:
     """seat-12, or Counter/foo, from what `named` tells programs."""
     if "className" in found:
         return f"{found['className']}/{found['objectName']}"
-    return found["reservationId"]
+    name: str = found["reservationId"]
+    return name
 
 
 def instant(at_ms: int | None) -> str | None:
@@ -193,7 +199,7 @@ def instant(at_ms: int | None) -> str | None:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Instant(click.ParamType):
+class Instant(Parameter):
     """A point in time: ISO 8601, a time of today, or Unix milliseconds. UTC unless it
     says otherwise. Converts to Unix milliseconds."""
 
@@ -231,4 +237,6 @@ def _today_at(text: str) -> datetime | None:
         at = time.fromisoformat(text) if ":" in text[:3] else None
     except ValueError:
         return None
-    return at and datetime.combine(datetime.now(UTC).date(), at, at.tzinfo or UTC)
+    if at is None:
+        return None
+    return datetime.combine(datetime.now(UTC).date(), at, at.tzinfo or UTC)

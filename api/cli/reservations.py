@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import click
 import msgspec
@@ -180,7 +181,7 @@ def _print_states(states: list[Reservation], as_json: bool) -> None:
     print_table(HEADINGS, rows)
 
 
-def _shown(rows: list[RecordedEvent]) -> list[dict]:
+def _shown(rows: list[RecordedEvent]) -> list[dict[str, Any]]:
     mapper = EventMapper()
     return [named(row.originator_id) | render_event(row, mapper) for row in rows]
 
@@ -200,16 +201,17 @@ def _print_events(rows: list[RecordedEvent], as_json: bool) -> None:
     )
 
 
-def _line(event: dict) -> str:
+def _line(event: dict[str, Any]) -> str:
     return (
         f"{event['position']:>8}  {instant(event['recordedAt'])}  {shown_name(event)}"
         f"  {event['version']} {event['event']}  {_facts(event)}"
     )
 
 
-def _facts(event: dict) -> str:
+def _facts(event: dict[str, Any]) -> str:
     if event["data"] is None:
-        return event["problem"]
+        problem: str = event["problem"]
+        return problem
     return ", ".join(f"{key} {_fact(key, value)}" for key, value in event["data"].items())
 
 

@@ -1,10 +1,12 @@
 """The commands that serve: reservations, or a file of durable objects."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,16 +87,15 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def serve(check: bool, **options: Any) -> None:
     """Serve over HTTP until Ctrl-C or SIGTERM; then drain and exit 0."""
     settings = _settings(options)
-    from reservation_expiry.api.processes import listen
     from reservation_expiry.api.server import open_service
     from reservation_expiry.api.server import serve as serve_process
 
-    sockets = listen(settings.host, settings.port, settings.workers)
-    if check:
-        _check(settings)
-    else:
-        run = partial(serve_process, settings, open_service(settings))
-        _serve(settings, lambda: run, sockets)
+    with _listening(settings) as sockets:
+        if check:
+            _check(settings)
+        else:
+            run = partial(serve_process, settings, open_service(settings))
+            _serve(settings, lambda: run, sockets)
 
 
 @click.command(cls=Command)
@@ -108,7 +109,6 @@ def serve(check: bool, **options: Any) -> None:
 def worker(file: Path, config: Path | None, **options: Any) -> None:
     """Serve FILE, Python written with `from workers import DurableObject` (docs/alarms.md)."""
     settings = _settings(options)
-    from reservation_expiry.api.processes import listen
     from reservation_expiry.api.server import serve as serve_process
     from reservation_expiry.api.worker import open_worker, read_worker
 
@@ -116,7 +116,21 @@ def worker(file: Path, config: Path | None, **options: Any) -> None:
         return partial(serve_process, settings, open_worker(read_worker(file, config)))
 
     load()  # what is wrong with it is said before anything else is done
-    _serve(settings, load, listen(settings.host, settings.port, settings.workers))
+    with _listening(settings) as sockets:
+        _serve(settings, load, sockets)
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator["list[list[socket]]"]:
+    """The sockets of each process, closed at the end."""
+    from reservation_expiry.api.processes import listen
+
+    sockets = listen(settings.host, settings.port, settings.workers)
+    try:
+        yield sockets
+    finally:
+        for listener in chain.from_iterable(sockets):
+            listener.close()
 
 
 def _serve(

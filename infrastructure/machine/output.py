@@ -291,7 +291,8 @@ class _LineBuffer(io.BufferedIOBase):
         self.raw = stream
         self._stream = stream
 
-    def write(self, data: bytes | bytearray | memoryview) -> int:
+    # Any buffer, which has a name from Python 3.12 on.
+    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
         taken = bytes(data)
         self._stream.take(taken)
         return len(taken)

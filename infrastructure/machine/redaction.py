@@ -33,7 +33,8 @@ def redacted(text: str) -> str:
         shown.append(text[place : named.end()])
         place = named.end()
         if _SECRET_KEY.search(unquote(named["key"])):
-            end = _VALUE.match(text, place).end()
+            value = _VALUE.match(text, place)
+            end = len(text) if value is None else value.end()
             shown.append(HIDDEN if end > place else "")
             place = end
     return "".join(shown) + text[place:]

@@ -32,7 +32,7 @@ class Done:
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._value
-        yield
+        yield  # noqa: V201  # never reached, but it makes this a generator
 
 
 class Kept(Transacted, Protocol):

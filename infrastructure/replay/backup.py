@@ -9,6 +9,7 @@ nothing that somebody else wrote there meanwhile is lost.
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
+from typing import cast
 
 from reservation_expiry.infrastructure.errors import DamagedLog, DatabaseRefused, VersionConflict
 from reservation_expiry.infrastructure.event_mapper import EventMapper
@@ -56,25 +57,24 @@ def restore(
     force: bool = False,
 ) -> VerifyReport:
     """Puts a backup in the target's place: a backup the other way. Raises as `backup`."""
-    _refuse_server(target)
-    return _copied(source, target, progress, force=force, to_serve=True)
+    return _copied(source, _file_at(target), progress, force=force, to_serve=True)
 
 
 def _copied(
     source: Address, target: Path, progress: Progress, *, force: bool, to_serve: bool
 ) -> VerifyReport:
-    _refuse_server(source)
-    refuse_no_file(source)
+    file = _file_at(source)
+    refuse_no_file(file)
     refuse_no_file(target)
-    if target.exists() and source.exists() and target.samefile(source):
+    if target.exists() and file.exists() and target.samefile(file):
         raise DatabaseRefused(f"{target} is the database itself")
-    with opened(source, log_only=True) as store:
+    with opened(file, log_only=True) as store:
         if to_serve:
             make_folder(target.parent)
         with claimed(target) as claim, part_beside(claim.path) as part:
             if claim.holds_events() and not force:
                 raise FileRefused(f"{target} holds events already: --force replaces it")
-            copy(store, part)
+            copy(cast(SqliteStore, store), part)
             report = _verified_part(part, progress)
             claim.put(part, to_serve=to_serve)
             return report
@@ -151,12 +151,13 @@ def _fill_server(
     return _verified(target, progress)
 
 
-def _refuse_server(address: Address) -> None:
+def _file_at(address: Address) -> Path:
     if isinstance(address, PostgresAddress):
         raise DatabaseRefused(
             f"{address} is a server's database: back it up with pg_dump or pg_basebackup, "
             "or move its log with `reservation-expiry copy`"
         )
+    return address
 
 
 def _verified_part(part: Path, progress: Progress) -> VerifyReport:

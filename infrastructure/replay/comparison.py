@@ -4,10 +4,11 @@ Verifying reports the differences; rebuilding writes them. Both walk the names i
 order, a chunk at a time, so memory stays flat however long the log is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, apply, broken_rule
@@ -47,7 +48,7 @@ class Found:
     aggregates: int = 0
     events: int = 0
     differences: list[Difference] = field(default_factory=list)
-    put_rows: list[tuple] = field(default_factory=list)
+    put_rows: list[tuple[Any, ...]] = field(default_factory=list)
     delete_rows: list[str] = field(default_factory=list)
     put_alarms: list[AlarmRow] = field(default_factory=list)
     delete_alarms: list[str] = field(default_factory=list)
@@ -55,7 +56,7 @@ class Found:
 
     @property
     def rows_to_mend(self) -> int:
-        mends = (
+        mends: tuple[Sized, ...] = (
             self.put_rows,
             self.delete_rows,
             self.put_alarms,

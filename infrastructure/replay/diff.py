@@ -12,12 +12,15 @@ from reservation_expiry.infrastructure.stores.sql.queries import Queries, Record
 PAGE_EVENTS = 2_000
 
 
+What = Literal["began", "moved", "ended"]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One change. `at_ms` is when it was recorded, in Unix milliseconds."""
 
     at_ms: int
-    what: Literal["began", "moved", "ended"]
+    what: What
     name: str
     position: int
     detail: str
@@ -52,12 +55,11 @@ def _change(
     event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
     states[row.originator_id] = apply(before, event)
     name = row.originator_id.removeprefix(ID_PREFIX)
+    what: What
     if type(event) is Held:
-        was_held = before is not None and before.status == "held"
-        what = "moved" if was_held else "began"
-        detail = f"until {event.expires_at_ms}"
-        if was_held:
-            detail += f", was until {before.expires_at_ms}"
+        what, detail = "began", f"until {event.expires_at_ms}"
+        if before is not None and before.status == "held":
+            what, detail = "moved", f"{detail}, was until {before.expires_at_ms}"
     elif type(event) is Expired:
         what, detail = "ended", f"expired at {event.expired_at_ms}"
     else:

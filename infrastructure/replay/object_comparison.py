@@ -75,7 +75,7 @@ def _replay(
         state.apply(event)
         if snapshot is not None and snapshot[1] == version:
             snapshot_seen = snapshot[2] == encode_snapshot(state)
-    if not snapshot_seen:
+    if snapshot is not None and not snapshot_seen:
         found.delete_snapshots.append(snapshot[0])
         found.note(snapshot[0], position, f"its snapshot of version {snapshot[1]} is wrong")
     return state, position

@@ -6,7 +6,7 @@ part that fails is read again in smaller ones, and what fails by itself is named
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.stores.sql.rows import PAGE_ROWS
@@ -28,7 +28,7 @@ class Unreadable:
 
 def log_past_damage(
     snapshot: Snapshot, after: int, upto: int
-) -> Iterator[list[tuple] | Unreadable]:
+) -> Iterator[list[tuple[Any, ...]] | Unreadable]:
     """Pages of the log in order, and which events cannot be read in between."""
     limit = PAGE_ROWS
     while after < upto:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -197,7 +197,7 @@ def _opened_for_writing(target: str, force: bool) -> Iterator[BinaryIO]:
     with opened_for_writing(Path(target), is_export, force=force) as file:
         if target.endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", fileobj=file) as zipped:
-                yield zipped
+                yield cast(BinaryIO, zipped)
         else:
             yield file
 
@@ -230,5 +230,6 @@ def _limited(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _open(source: str) -> BinaryIO:
-    opener: Callable[..., BinaryIO] = gzip.open if source.endswith(".gz") else open
-    return opener(source, "rb")
+    if source.endswith(".gz"):
+        return cast(BinaryIO, gzip.open(source, "rb"))
+    return open(source, "rb")

@@ -13,6 +13,7 @@ it (and is itself checked by the range before). So several processes can share t
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from reservation_expiry.domain.durable_object import OBJECT_PREFIX, parse_object_id
 from reservation_expiry.domain.reservation import ID_PREFIX, is_name
@@ -111,7 +112,7 @@ def verify_with(store: Store, run_parts: RunParts) -> VerifyReport:
     """`verify`, with the parts left to `run_parts`."""
     with store.snapshot() as snapshot:
         report = _verify_head(snapshot)
-        parts = [
+        parts: list[Part] = [
             AllObjects(),
             *_position_ranges(report.head),
             *_name_ranges(snapshot, report.head),
@@ -253,8 +254,8 @@ def _verify_positions(
 
 
 def _verify_page(
-    report: VerifyReport, page: list[tuple], last: int, previous: bytes | None
-) -> tuple[int, bytes]:
+    report: VerifyReport, page: list[tuple[Any, ...]], last: int, previous: bytes | None
+) -> tuple[int, bytes | None]:
     """The position and the checksum of its last event; `previous` is None if not known."""
     known_id = ""
     for position, originator_id, version, topic, state, recorded_at_ms, checksum in page:

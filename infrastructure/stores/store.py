@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
-from reservation_expiry.infrastructure.stores.sql.rows import QuickReader
+from reservation_expiry.infrastructure.stores.sql.rows import QuickReader, Reader
 from reservation_expiry.infrastructure.stores.sql.session import Session
 from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
 
@@ -25,16 +25,22 @@ class Watch(Protocol):
     def stop(self) -> None: ...
 
 
-class Store(Protocol):
+class Store(Reader, Protocol):
     """A database. Opens connections when they are needed and none before.
 
     Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, as the driver's
     error is; ForkedProcess in a child of the process that made it.
     """
 
-    address: Address
-    clock: Clock  # that all processes on this store agree on
     newest_schema: int  # what this release migrates to
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def clock(self) -> Clock:
+        """What all processes on this store agree on."""
+        ...
 
     def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """Every row of one statement, which sees the newest commit."""

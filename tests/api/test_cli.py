@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -12,13 +13,13 @@ from reservation_expiry.api.cli.common import (
     EXIT_DIFFERENT,
     EXIT_NOT_FOUND,
     EXIT_REFUSED,
-    EXIT_USAGE,
 )
 from reservation_expiry.infrastructure.application import ReservationApplication
 from tests.infrastructure.test_log_tools import tamper
 from tests.support.clock import ManualClock
 
 ROOT = Path(__file__).parents[2]
+EXIT_USAGE = click.UsageError.exit_code
 
 
 @pytest.fixture

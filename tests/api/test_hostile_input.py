@@ -158,6 +158,7 @@ def run(
     application.stop()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(server_module, "serve", lambda *_: None)
+    monkeypatch.setattr("reservation_expiry.api.processes.RESPAWN_SECONDS", 0.0)
     # A server's database that is not there is waited for, for ever.
     monkeypatch.setattr(PostgresStore, "wait_until_there", lambda store: store.connect())
     environment = {"RESERVATION_DATABASE": str(database_path)}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reservation_expiry.api.worker import WorkerRefused, binding_name, load_worker
+from reservation_expiry.api.worker import WorkerRefused, binding_name, read_worker
 from reservation_expiry.infrastructure.objects.messages import Response
 from tests.support.server import Server, wait_for
 
@@ -187,7 +187,7 @@ def test_a_file_is_refused_that_has(kind: str, tmp_path: Path) -> None:
     (tmp_path / "file.py").write_text(source)
     (tmp_path / "config.toml").write_text(config)
     with pytest.raises(WorkerRefused, match=sentence):
-        load_worker(tmp_path / "file.py", tmp_path / "config.toml" if config else None)
+        read_worker(tmp_path / "file.py", tmp_path / "config.toml" if config else None).run()
 
 
 @pytest.mark.parametrize(

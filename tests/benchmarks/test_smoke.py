@@ -10,12 +10,27 @@ from benchmarks.load import MissingTool
 from benchmarks.servers import workerd_binary
 
 TINY = SCALES["smoke"]
+# Whatever else takes seconds only so that a figure is steady.
+SHORT = {
+    "benchmarks.alarms.LEAD_SECONDS": 1,
+    "benchmarks.limits.SECONDS": 0.1,
+    "benchmarks.postgres.LIMIT_SECONDS": 0.1,
+    "benchmarks.scenarios.PAUSE_SECONDS": 0.0,
+    "benchmarks.size.SETTLE_SECONDS": 0.1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in SHORT.items():
+        monkeypatch.setattr(name, seconds)
 
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("name", [name for name in groups(TINY, []) if name != "requests"])
 def test_every_figure_is_measured_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_peers(monkeypatch)
+    refuse_wrk(monkeypatch)
     figures = list(groups(TINY, [])[name]())
     assert figures
     assert all(figure.ours for figure in figures)
@@ -28,7 +43,7 @@ def test_requests_are_measured_with(tool: str, monkeypatch: pytest.MonkeyPatch) 
     if tool == "wrk" and shutil.which("wrk") is None:
         pytest.skip("wrk is not installed")
     if tool == "aiohttp":
-        monkeypatch.setattr("benchmarks.load.shutil.which", lambda name: None)
+        refuse_wrk(monkeypatch)
     figures = list(groups(TINY, [])["requests"]())
     assert all(figure.ours for figure in figures)
     assert all("peer missing" in figure.note for figure in figures)
@@ -38,6 +53,11 @@ def test_requests_are_measured_with(tool: str, monkeypatch: pytest.MonkeyPatch) 
 def test_where_the_time_goes_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     where.main(seconds=0.3)
     assert "us per request" in capsys.readouterr().out
+
+
+def refuse_wrk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs for no less than a second, on a core of its own; aiohttp does for less."""
+    monkeypatch.setattr("benchmarks.load.shutil.which", lambda name: None)
 
 
 def refuse_peers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ Runs the product's own command line after replacing methods of the stores' sessi
 this process; workers are forked from it, so they have the fault too. The product has no
 switch for it. Four variables, read here only:
 
-    CRASH_POINT   one of POINTS, such as "before-commit settlement"
+    CRASH_POINT   "before-commit" or "after-commit", and of what: "hold", "claim", "settlement"
     CRASH_VICTIM  "server" (every process of it at once, the default) or "worker"
     CRASH_MARKER  a file that gets one byte just before each kill
     CRASH_TIMES   how many kills there may be, 1 unless told otherwise; after them
@@ -22,10 +22,8 @@ from reservation_expiry.infrastructure.stores.postgres.session import PostgresSe
 from reservation_expiry.infrastructure.stores.sql.session import Session
 from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
 
-MOMENTS = ("before-commit", "after-commit")
 CONTENTS = {"reservation.Held": "hold", "reservation.Expired": "settlement"}
 CLAIM = "claim"
-POINTS = tuple(f"{moment} {what}" for what in ("hold", CLAIM, "settlement") for moment in MOMENTS)
 
 
 class Saboteur:

@@ -1,20 +1,16 @@
-"""kill -9, a lost table, a full disk, a stop in mid-flight: what must still be true.
+"""kill -9, while nothing runs or at a chosen point, and a lost table: what must still be true.
 
 Real servers in processes of their own. The numbers in the test names are those of the
 list of faults; faults inside a transaction are built in by launcher.py.
 """
 
-import http.client
 import os
-import resource
 import signal
 import socket
-import sqlite3
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,18 +28,14 @@ from tests.crash.staging import (
     hold_request,
     is_running,
     now_ms,
-    read_status,
-    run_serve,
-    send_hold,
     wait_for_expired,
 )
-from tests.support.database import CannotLock, locked, sql
+from tests.support.database import sql
 from tests.support.invariants import Log, alarms, check_invariants
 from tests.support.server import Answer, Server, wait_for
 
 pytestmark = pytest.mark.real_time
 
-ITS_CONNECTIONS_END_WITHIN_SECONDS = 0.5  # those that a killed worker had, or had queued
 SERVERS_AT_ONCE = 6
 CRASH_SECONDS = 15  # for a fault to strike, on a busy machine
 HELD = ["Held", "AlarmScheduled"]
@@ -245,190 +237,6 @@ def test_f3_lost_alarms_are_rebuilt_from_the_log_before_anything_is_served(
     assert server.state("long")["status"] == "held"
 
 
-class Full:
-    """A disk that is full for the server's files, until it is not."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def fill(self, server: Server) -> None:
-        raise NotImplementedError
-
-    def empty(self, server: Server) -> None:
-        raise NotImplementedError
-
-    statuses: tuple[int, ...]
-
-
-class FileSizeLimit(Full):
-    """`ulimit -f` on the running worker; the driver calls it an I/O error."""
-
-    statuses = (503, 507)
-
-    def fill(self, server: Server) -> None:
-        wal = server.database.with_name(server.database.name + "-wal")
-        room = max(server.database.stat().st_size, wal.stat().st_size) + 64 * 1024
-        self._limit(server, room)
-
-    def empty(self, server: Server) -> None:
-        self._limit(server, resource.RLIM_INFINITY)
-
-    def _limit(self, server: Server, size: int) -> None:
-        for pid in server.worker_pids():
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-
-class SmallDisk(Full):
-    """A file system of two megabytes, its free space taken by somebody else."""
-
-    statuses = (507,)
-
-    def fill(self, server: Server) -> None:
-        """With an empty WAL, which the server would else give up for what comes next."""
-        with closing(sqlite3.connect(server.database)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        with (self.folder / "filler").open("wb", buffering=0) as filler, suppress(OSError):
-            while filler.write(b"x" * 4096):
-                pass
-
-    def empty(self, server: Server) -> None:
-        (self.folder / "filler").unlink()
-
-
-@pytest.fixture(params=[FileSizeLimit, SmallDisk])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Full]:
-    if request.param is FileSizeLimit:
-        yield FileSizeLimit(tmp_path)
-        return
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("NOT TESTED: this user may not mount a small file system")
-    yield SmallDisk(tmp_path)
-    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
-
-
-def test_f22_a_full_disk_refuses_holds_and_alarms_whole_and_service_resumes(disk, make_server):
-    due = [f"due-{number}" for number in range(5)]
-    server = make_server().start()
-    held = ["before"]
-    server.hold("before", 3600)
-    due_at_ms = now_ms() + 2_000
-    hold_in(server.database, due, due_at_ms=due_at_ms)
-
-    disk.fill(server)
-    refused = {}
-    while len(refused) < 10:
-        name = f"full-{len(held) + len(refused)}"
-        answer = server.post(f"/reservations/{name}", {"ttlSeconds": 3600})
-        if answer.status == 201:
-            held.append(name)
-        else:
-            refused[name] = answer
-    time.sleep(max(0, due_at_ms - now_ms()) / 1000 + 1.2)
-
-    for name, answer in refused.items():
-        assert answer.status in disk.statuses
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert answer.json()["status"] == answer.status
-        assert server.state(name)["status"] == "missing"
-    assert {server.state(name)["status"] for name in due} == {"held"}
-    log = check_invariants(server.database)
-    assert log.events.keys() == {*due, *held}
-
-    disk.empty(server)
-    wait_for(lambda: server.post("/reservations/after", {"ttlSeconds": 3600}).status == 201, 3)
-    wait_for_expired(server.database, len(due), 5)
-    log = check_invariants(server.database)
-    assert log.events.keys() == {*due, *held, "after"}
-    assert all(log.topics(name) == HELD_AND_EXPIRED for name in due)
-    assert {line["retryCount"] for line in server.alarm_lines()} <= {0}, "it cost an attempt"
-
-
-@pytest.mark.parametrize("disk", [SmallDisk], indirect=True)
-def test_f22_on_a_full_disk_readyz_says_so_until_there_is_room(disk, make_server):
-    server = make_server().start()
-    server.hold("before", 3600)
-    disk.fill(server)
-    assert server.post("/reservations/refused", {"ttlSeconds": 3600}).status == 507
-
-    time.sleep(2.2)  # in which the alarm clock has looked twice, and found nothing due
-
-    assert server.get("/readyz").status == 503
-    disk.empty(server)
-    wait_for(lambda: server.get("/readyz").status == 200, 3)
-
-
-def test_f24_a_stop_with_200_requests_in_flight_keeps_every_hold_it_answered_for(
-    make_server_on_either,
-):
-    server = make_server_on_either().start()
-    names = [f"flight-{number}" for number in range(200)]
-    with locked(server.database):  # so that none can be answered before the signal
-        flights = {name: send_hold(server, name) for name in names}
-        time.sleep(0.5)
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-    signalled = time.monotonic()
-    statuses = {name: read_status(flight) for name, flight in flights.items()}
-    exit_code = server.process.wait(SHUTDOWN_GRACE_SECONDS)
-
-    assert exit_code == 0
-    assert time.monotonic() - signalled < SHUTDOWN_GRACE_SECONDS
-    log = check_invariants(server.database)
-    answered = {name for name, status in statuses.items() if status == 201}
-    assert answered == log.events.keys()
-    assert len(answered) >= 40, "those that waited for the writer should have been served"
-    assert set(statuses.values()) <= {201, 503, None}
-    with pytest.raises(OSError):
-        server.get("/healthz")
-
-
-def test_f32_when_one_worker_is_killed_the_other_serves_on_and_it_comes_back(make_server_on_either):
-    server = make_server_on_either("--workers", "2").start()
-    first, second = server.worker_pids()
-
-    os.kill(first, signal.SIGKILL)
-    killed = time.monotonic()
-    while (since := time.monotonic() - killed) < 2:
-        try:
-            assert server.get("/reservations/anything").status == 200
-        except OSError:
-            assert since < ITS_CONNECTIONS_END_WITHIN_SECONDS
-    pids = wait_for(lambda: len(server.worker_pids()) == 2 and server.worker_pids(), 5)
-    (newcomer,) = set(pids) - {second}
-    assert second in pids
-
-    # The newcomer does its work: it answers and expires with nobody beside it.
-    hold_in(server.database, ["due"], due_at_ms=now_ms() + 500)
-    with paused(second, server.database):
-        wait_for(lambda: hold_at_once(server, "later"), 10)
-        wait_for_expired(server.database, 1, 10)
-    assert is_running(newcomer)
-    assert server.stop() == 0
-    check_invariants(server.database)
-
-
-def test_f32_when_the_parent_is_killed_no_worker_serves_after_two_seconds(make_server_on_either):
-    server = make_server_on_either("--workers", "2").start()
-    server.hold("seat-1", 3600)
-    workers = server.worker_pids()
-    idle = http.client.HTTPConnection("127.0.0.1", server.port)  # a kept connection, too
-    idle.request("GET", "/healthz")
-    idle.getresponse().read()
-
-    os.kill(server.process.pid, signal.SIGKILL)
-    time.sleep(2)
-
-    assert not any(map(is_running, workers))
-    with pytest.raises(OSError):
-        server.get("/healthz")
-    idle.sock.settimeout(5)
-    assert idle.sock.recv(1) == b"", "the kept connection is still open"
-    server.process.wait()
-    assert server.start().state("seat-1")["status"] == "held"  # the port is free again
-    check_invariants(server.database)
-
-
 def test_f32_when_the_parent_is_killed_a_stalled_request_keeps_no_worker_beyond_the_grace(
     background,
 ):
@@ -451,53 +259,5 @@ def orphan_a_worker_with_a_stalled_request(folder: Path) -> float:
         server.ensure_gone()
 
 
-def test_f33_a_second_server_on_the_port_is_refused_with_a_sentence(make_server, tmp_path):
-    first = make_server("--workers", "2").start()
-    workers = first.worker_pids()
-    other = tmp_path / "other.db"
-
-    second = run_serve(other, port=first.port)
-
-    assert second.returncode == 4
-    assert second.stderr.strip().count("\n") == 0
-    assert f"cannot listen on 127.0.0.1:{first.port}" in second.stderr
-    assert "Traceback" not in second.stderr
-    assert not other.exists()
-    names = [f"seat-{number}" for number in range(50)]
-    for name in names:
-        first.hold(name, 3600)
-    assert first.worker_pids() == workers
-    assert check_invariants(first.database).events.keys() == set(names)
-
-
 def is_expired(state: dict) -> dict | None:
     return state if state["status"] == "expired" else None
-
-
-@contextmanager
-def paused(pid: int, address: Address) -> Iterator[None]:
-    """Stops the process where it stands, but not where it holds the log's lock."""
-    os.kill(pid, signal.SIGSTOP)
-    while not can_lock(address):
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(0.01)
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def can_lock(address: Address) -> bool:
-    try:
-        with locked(address, timeout=0.2):
-            return True
-    except CannotLock:
-        return False
-
-
-def hold_at_once(server: Server, name: str) -> bool:
-    """Whether a hold over a new connection is answered soon; it is not by a paused worker."""
-    flight = send_hold(server, name)
-    flight.settimeout(0.5)
-    return read_status(flight) == 201

@@ -56,12 +56,13 @@ def test_f76_a_banner_that_cannot_be_written_is_not_worth_the_service(tmp_path: 
     reader, writer = os.pipe()
     os.close(reader)  # whoever read has gone before the first line
     out = writer if output == "closed" else os.open(output, os.O_WRONLY)
-    server.process = subprocess.Popen(
-        [*COMMAND, "serve", "--port", str(port), "--database", str(tmp_path / "r.db")],
-        stdout=out,
-        stderr=server.err.open("wb"),
-        start_new_session=True,
-    )
+    with server.err.open("wb") as err:
+        server.process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", str(port), "--database", str(tmp_path / "r.db")],
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
     server.out.touch()
     os.close(out)
     try:

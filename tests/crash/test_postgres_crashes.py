@@ -190,8 +190,11 @@ def test_no_process_shows_the_password_to_whoever_lists_them(
     port = free_port()
     url = own_postgres.url(user="app:s3cret")
     command = [*COMMAND, "serve", "--port", str(port), "--database", url]
-    out, err = (tmp_path / "out").open("wb"), (tmp_path / "err").open("wb")
-    with subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True) as process:
+    with (
+        (tmp_path / "out").open("wb") as out,
+        (tmp_path / "err").open("wb") as err,
+        subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True) as process,
+    ):
         try:
             wait_for(lambda: "serving on" in (tmp_path / "out").read_text(), 15)
             wait_for(lambda: len(family(process.pid)) >= 2, 10)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reservation_expiry.api.worker import load_worker
+from reservation_expiry.api.worker import read_worker
 from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
 from tests.support.objects import World
 from tests.support.server import Server
@@ -79,7 +79,7 @@ def test_the_schedule_pages_session_prints_what_it_says(make_server) -> None:
 
 
 def test_the_agent_example_reminds_reports_and_polls(tmp_path: Path) -> None:
-    worker = load_worker(ROOT / "docs" / "examples" / "agent.py")
+    worker = read_worker(ROOT / "docs" / "examples" / "agent.py").run()
 
     async def story() -> None:
         async with World(tmp_path / "agent.db", worker.classes["Agent"]) as world:

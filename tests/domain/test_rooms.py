@@ -63,6 +63,15 @@ ONLY_IN = {
 }
 SQL_IS_IN = ("infrastructure/stores/",)
 SQL = re.compile(r"\s*(SELECT|INSERT INTO|DELETE FROM|UPDATE \w+ SET|CREATE TABLE|WITH \w+ AS)\b")
+# Modules of tests that are yet to be split by subject: this may only shrink.
+STILL_LONG = {
+    "tests/infrastructure/store_conformance.py",
+    "tests/infrastructure/test_alarms.py",
+    "tests/infrastructure/test_object_alarms.py",
+    "tests/infrastructure/test_object_faults.py",
+    "tests/infrastructure/test_objects.py",
+    "tests/infrastructure/test_postgres_store.py",
+}
 # What stands outside the rooms, and may not be needed inside them.
 OUTSIDE = {"tests", "benchmarks", "lab", "docs"}
 
@@ -195,8 +204,10 @@ RULES: tuple[Rule, ...] = (
 
 
 @cache
-def modules() -> list[Module]:
-    paths = [path for room in (*ROOMS, FRONT_DOOR) for path in sorted((ROOT / room).rglob("*.py"))]
+def modules(*folders: str) -> list[Module]:
+    """Of the rooms, unless other folders are given."""
+    folders = folders or (*ROOMS, FRONT_DOOR)
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     return [Module(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
 
 
@@ -217,6 +228,11 @@ def test_no_module_needs_itself_by_way_of_others() -> None:
 def test_in_every_module(rule: Rule) -> None:
     wrong = [line for module in modules() for line in rule(module)]
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_a_module_of_tests_fits_too() -> None:
+    wrong = [line for module in modules("tests") for line in modules_fit(module)]
+    assert {line.partition(":")[0] for line in wrong} == STILL_LONG, "\n".join(wrong)
 
 
 def test_every_room_is_looked_at() -> None:

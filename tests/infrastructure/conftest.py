@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from reservation_expiry.infrastructure.stores.address import Address, PostgresAd
 from tests.support import logs
 from tests.support.clock import ManualClock
 from tests.support.postgres import PostgresServer
+from tests.support.writers import Bench
 
 _numbers = count(1)
 
@@ -39,3 +41,10 @@ def make_database(postgres: PostgresServer) -> Iterator[Callable[..., PostgresAd
     yield make
     for name in made:
         postgres.run(f"DROP DATABASE {name} WITH (FORCE)", f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def bench(database_path: Path) -> Iterator[Bench]:
+    bench = Bench(database_path)
+    yield bench
+    bench.close()

@@ -69,7 +69,8 @@ def test_f84_an_import_is_refused_if_a_server_made_its_target_meanwhile(
         assert server.stop() == 0
         source.write(exported.read_bytes())
     assert importing.wait(30) == 3
-    assert "was made by another process meanwhile" in importing.stderr.read()
+    with importing.stderr as said:
+        assert "was made by another process meanwhile" in said.read()
     assert is_held(target, "seat-9")
     assert verified(target).found == 0
     assert not list(tmp_path.glob(".*.part"))

@@ -60,6 +60,8 @@ def test_f87_parts_of_killed_writers_go_at_the_next_run_and_those_of_living_ones
     assert caplog.text.count("which a killed process had left") == 1
     writers[1].send_signal(signal.SIGINT)
     writers[1].wait()
+    for writer in writers:
+        writer.stdout.close()
     assert names_in(out) == []
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -249,7 +250,8 @@ def test_an_exported_and_imported_log_has_the_same_digest(
     exported, target = tmp_path / name, new_address()
     assert exported_from(log, exported) == 9
     report = import_log(str(exported), target)
-    assert report.digest == Queries(open_store(log)).digest()
+    with closing(open_store(log)) as store:
+        assert report.digest == Queries(store).digest()
     assert verified(target).found == 0
     prepare(target)  # fit to serve
 
@@ -312,17 +314,18 @@ def test_import_refuses_to_replace_a_log(log: Address, tmp_path: Path) -> None:
 
 def test_diff_tells_what_began_moved_and_ended(log: Address) -> None:
     start = 1_800_000_000_000
-    queries = Queries(open_store(log))
-    changes = [(c.what, c.name) for c in diff(queries, EventMapper(), start - 1, start + 10_000)]
-    assert changes == [
+    with closing(open_store(log)) as store:
+        queries = Queries(store)
+        found = list(diff(queries, EventMapper(), start - 1, start + 10_000))
+        later = next(diff(queries, EventMapper(), start, start + 10_000))
+    assert [(c.what, c.name) for c in found] == [
         ("began", "seat-1"),
         ("began", "seat-2"),
         ("moved", "seat-2"),
         ("began", "seat-3"),
         ("ended", "seat-3"),
     ]
-    later = diff(queries, EventMapper(), start, start + 10_000)
-    assert next((c.what, c.name) for c in later) == ("moved", "seat-2")
+    assert (later.what, later.name) == ("moved", "seat-2")
 
 
 def test_f89_diff_tells_the_end_of_a_hold_that_was_held_anew_when_it_was_overdue(
@@ -332,8 +335,8 @@ def test_f89_diff_tells_the_end_of_a_hold_that_was_held_anew_when_it_was_overdue
     clock.advance(60_000)
     held = application.hold("seat-1", 60)
     assert (held.status, held.expiration_count, held.version) == ("held", 0, 5)
-    queries = Queries(open_store(address))
-    changes = [c.what for c in diff(queries, EventMapper(), 0, clock.now_ms())]
+    with closing(open_store(address)) as store:
+        changes = [c.what for c in diff(Queries(store), EventMapper(), 0, clock.now_ms())]
     assert changes == ["began", "ended", "began"]
     assert verified(address).found == 0
 

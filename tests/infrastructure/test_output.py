@@ -57,6 +57,8 @@ def make_writer() -> Iterator[Callable[..., LineWriter]]:
     yield make
     for writer in made:
         writer.stop()
+        if isinstance(writer._out._own, socket.socket):  # it lives as long as its process
+            writer._out._own.close()
 
 
 def everything(reader: int) -> bytes:

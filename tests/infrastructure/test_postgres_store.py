@@ -511,8 +511,7 @@ def test_all_connections_in_use_is_an_error_that_says_so(
     )
     store = PostgresStore(address)
     pool = ReaderPool(store.connect, 1)
-    pool.take()
-    with pytest.raises(StoreBusy, match="in use"):
+    with pool.take(), pytest.raises(StoreBusy, match="in use"):
         pool.take()
 
 
@@ -527,8 +526,9 @@ def test_a_connection_is_replaced_when_it_is_old(
     monkeypatch.setattr(
         "reservation_expiry.infrastructure.stores.postgres.reader_pool.AGE_SECONDS", 0.0
     )
-    assert pool.take() is not first
-    assert first.closed
+    with pool.take() as second:
+        assert second is not first
+        assert first.closed
 
 
 # The schema

@@ -4,12 +4,9 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
@@ -17,153 +14,29 @@ from reservation_expiry.domain.errors import InvalidTtl
 from reservation_expiry.domain.events import Held
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure import writer as writer_module
-from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation
+from reservation_expiry.infrastructure.commands import ExpireReservation
 from reservation_expiry.infrastructure.errors import (
     ForkedProcess,
-    Overloaded,
-    StoreBusy,
     StoreStopped,
     StoreUnavailable,
     VersionConflict,
 )
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
-from reservation_expiry.infrastructure.stores.sqlite.database import Database
-from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
-from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from reservation_expiry.infrastructure.writer import Writer
 from tests.support.clock import ManualClock
-from tests.support.invariants import Log, check_invariants
-
-PATIENCE_SECONDS = 10.0  # far more than anything here takes
-
-
-class CountingSession(SqliteSession):
-    """Counts its commits, and does what it is told before each."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.commits = 0
-        self.before_commit: Callable[[], object] = lambda: None
-
-    def commit(self) -> None:
-        self.before_commit()
-        super().commit()
-        self.commits += 1
-
-
-class ObservedQueue(SimpleQueue):
-    """Tells when something has been put in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.arrivals = threading.Semaphore(0)
-        self.after_put: Callable[[], object] = lambda: None
-
-    def put(self, item: Any) -> None:
-        super().put(item)
-        self.after_put()
-        self.arrivals.release()
-
-
-class Bench:
-    """A writer whose batches a test makes up itself."""
-
-    def __init__(self, path: Path, session_class: type[CountingSession] = CountingSession) -> None:
-        self.path = path
-        self.database = Database(path)
-        self.session = session_class(self.database)
-        self.writer = Writer(lambda: self.session, EventMapper(), ManualClock())
-        self.queue = self.writer._queue = ObservedQueue()
-        self.writer.start()
-
-    def hand_in(self, work: Work) -> Future:
-        """Has another thread execute it; returns when it is in the queue."""
-        return self._once_it_is_in(lambda: self.writer.execute(work))
-
-    def stop_soon(self) -> Future:
-        """Has another thread stop the writer; returns when the stop is in the queue."""
-        return self._once_it_is_in(self.writer.stop)
-
-    def batch(self, *works: Work) -> list[Future]:
-        """Runs them in one transaction, in this order. All are done when it returns."""
-        busy = Busy()
-        first = self.hand_in(busy)
-        assert busy.has_begun.wait(PATIENCE_SECONDS)
-        futures = [self.hand_in(work) for work in works]
-        busy.may_end.set()
-        for future in (first, *futures):
-            future.exception(PATIENCE_SECONDS)
-        return futures
-
-    def invariants(self) -> Log:
-        return check_invariants(self.path)
-
-    def close(self) -> None:
-        self.writer.stop()
-        self.database.close()
-
-    def _once_it_is_in(self, call: Callable[[], object]) -> Future:
-        future = in_background(call)
-        assert self.queue.arrivals.acquire(timeout=PATIENCE_SECONDS)
-        return future
-
-
-def in_background(call: Callable[[], Any]) -> Future:
-    """Runs it in a thread that keeps nobody waiting, should it never come back."""
-    future: Future = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except Exception as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
-
-
-class Busy(Work):
-    """Work that keeps the writer at it until it may end."""
-
-    def __init__(self) -> None:
-        self.has_begun = threading.Event()
-        self.may_end = threading.Event()
-
-    def run(self, unit: UnitOfWork) -> None:
-        self.has_begun.set()
-        assert self.may_end.wait(PATIENCE_SECONDS)
-
-
-class Fails(Work):
-    """Work that raises, in its own part of the transaction or on the tables."""
-
-    aggregate_ids = ()
-
-    def __init__(self, error: BaseException, *, on_tables: bool = False) -> None:
-        self.on_tables = on_tables
-        self._error = error
-
-    def run(self, unit: UnitOfWork) -> None:
-        raise self._error
-
-
-def hold(name: str, ttl_seconds: int = 60) -> HoldReservation:
-    return HoldReservation(f"reservation/{name}", ttl_seconds)
-
-
-@pytest.fixture
-def bench(database_path: Path) -> Iterator[Bench]:
-    bench = Bench(database_path)
-    yield bench
-    bench.close()
-
-
-def results(futures: Sequence[Future]) -> list[Any]:
-    return [future.result(PATIENCE_SECONDS) for future in futures]
-
+from tests.support.invariants import check_invariants
+from tests.support.writers import (
+    PATIENCE_SECONDS,
+    Bench,
+    Busy,
+    CountingSession,
+    Fails,
+    hold,
+    in_background,
+    results,
+)
 
 # Many commands, one commit
 
@@ -340,67 +213,6 @@ def test_stop_may_be_called_twice_and_before_any_start(bench: Bench) -> None:
     bench.writer.stop()
     bench.writer.stop()
     Writer(lambda: bench.session, EventMapper(), ManualClock()).stop()
-
-
-# Limits
-
-
-def test_a_full_queue_says_so_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "CALLERS_LIMIT", 2)
-    busy = Busy()
-    bench.hand_in(busy)
-    assert busy.has_begun.wait(PATIENCE_SECONDS)
-    futures = [bench.hand_in(hold("seat-1")), bench.hand_in(hold("seat-2"))]
-    with pytest.raises(Overloaded):
-        bench.writer.execute(hold("seat-3"))
-    busy.may_end.set()
-    assert len(results(futures)) == 2
-
-
-def test_where_callers_are_refused_the_services_own_work_still_finds_room(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer_module, "CALLERS_LIMIT", 1)
-    monkeypatch.setattr(writer_module, "QUEUE_LIMIT", 2)
-    busy = Busy()
-    bench.hand_in(busy)
-    assert busy.has_begun.wait(PATIENCE_SECONDS)
-    held = bench.hand_in(hold("seat-1"))
-    claimed = bench.hand_in(ClaimDueAlarms(10, 5_000))
-    with pytest.raises(Overloaded):
-        bench.writer.execute(hold("seat-2"))
-    with pytest.raises(Overloaded):
-        bench.writer.execute(ClaimDueAlarms(10, 5_000))
-    busy.may_end.set()
-    assert [held.result(PATIENCE_SECONDS).version] == [2]
-    assert claimed.result(PATIENCE_SECONDS).claims == []
-
-
-def test_a_command_that_is_not_taken_up_in_time_never_happens(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    busy = Busy()
-    bench.hand_in(busy)
-    assert busy.has_begun.wait(PATIENCE_SECONDS)
-    monkeypatch.setattr(writer_module, "WAIT_LIMIT_SECONDS", 0.0)
-    with pytest.raises(StoreBusy):
-        bench.writer.execute(hold("seat-1"))
-    monkeypatch.undo()
-    busy.may_end.set()
-    bench.writer.execute(hold("seat-2"))
-    assert set(bench.invariants().events) == {"seat-2"}
-
-
-def test_a_command_that_was_taken_up_is_waited_for(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reply that says "busy" of what then happens would be a lie."""
-    busy = Busy()
-    monkeypatch.setattr(writer_module, "WAIT_LIMIT_SECONDS", 0.0)
-    bench.queue.after_put = lambda: busy.has_begun.wait(PATIENCE_SECONDS)
-    waiting = bench.hand_in(busy)
-    busy.may_end.set()
-    assert waiting.result(PATIENCE_SECONDS) is None
 
 
 # F30: fork

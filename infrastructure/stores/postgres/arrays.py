@@ -20,7 +20,7 @@ TYPES: Mapping[Kind, str] = {
 """What PostgreSQL calls the kinds of columns."""
 
 
-def columns(table: Table, rows: Iterable[tuple]) -> list[str]:
+def columns(table: Table, rows: Iterable[tuple[Any, ...]]) -> list[str]:
     """One literal for each column, of the rows' values in their order."""
     by_column = zip(table.columns, zip(*rows, strict=True), strict=True)
     return [_LITERAL_OF[column.kind](values) for column, values in by_column]

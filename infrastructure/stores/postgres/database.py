@@ -207,7 +207,7 @@ class _Connection(psycopg.Connection):
     def wait(self, gen: Any, *how: Any, **named: Any) -> Any:
         return super().wait(self._steps(gen), *how, **named)
 
-    def _steps(self, steps: Generator[Wait, Ready, Any]) -> Generator[Wait, Ready, Any]:
+    def _steps(self, steps: Generator[Wait, Ready | int, Any]) -> Generator[Wait, Ready | int, Any]:
         deadline = None if self.answer_seconds is None else monotonic() + self.answer_seconds
         try:
             awaited = next(steps)

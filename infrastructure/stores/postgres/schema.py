@@ -135,7 +135,9 @@ def _bring_up(
     for step in migrations[version:]:
         connection.execute(step)
     gone = "SELECT bool_or(to_regclass(name) IS NULL) FROM unnest(%s::text[]) AS name"
-    if connection.execute(gone, (_NAMES,)).fetchone()[0]:  # else a role needs no right to make any
+    if connection.execute(gone, (_NAMES,)).fetchall()[0][
+        0
+    ]:  # else a role needs no right to make any
         for table in REMADE:
             for statement in remade(table):
                 connection.execute(statement)
@@ -144,7 +146,7 @@ def _bring_up(
     connection.execute(
         "DELETE FROM writers WHERE token IN (SELECT token FROM writers WHERE since_ms < %s"
         " FOR UPDATE SKIP LOCKED)",
-        (connection.execute(NOW).fetchone()[0] - DAY_MS,),
+        (connection.execute(NOW).fetchall()[0][0] - DAY_MS,),
     )
 
 
@@ -167,7 +169,7 @@ def schema_version(database: Database) -> tuple[int, int]:
     in Unix milliseconds. Raises NewerSchema."""
     with database.lent() as connection:
         version = _version(connection, database, len(MIGRATIONS))
-        return version, connection.execute(NOW).fetchone()[0]
+        return version, connection.execute(NOW).fetchall()[0][0]
 
 
 def refuse_if_not_to_be_made(database: Database) -> None:
@@ -175,19 +177,24 @@ def refuse_if_not_to_be_made(database: Database) -> None:
     with database.lent() as connection:
         may = connection.execute(
             "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
-        ).fetchone()[0]
+        ).fetchall()[0][0]
         _refuse_other_encodings(connection, database)
         if not may:
             raise DatabaseNotWritable(_no_schema(connection, database))
 
 
+def _has_version(connection: psycopg.Connection) -> bool:
+    select = "SELECT to_regclass('reservation_expiry_schema')"
+    return connection.execute(select).fetchall()[0][0] is not None
+
+
 def _version(connection: psycopg.Connection, database: Database, newest: int) -> int:
-    if connection.execute("SELECT to_regclass('reservation_expiry_schema')").fetchone()[0] is None:
+    if not _has_version(connection):
         return 0
     row = connection.execute("SELECT version FROM reservation_expiry_schema").fetchone()
     if row is None:
         raise ForeignDatabase(f"{database.address} has lost the version of its schema")
-    (version,) = row
+    version: int = row[0]
     if version > newest:
         raise NewerSchema(
             f"{database.address} has schema {version}; this release knows up to {newest}: "

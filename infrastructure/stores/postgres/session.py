@@ -120,7 +120,7 @@ class PostgresSession(Session):
             cursor.nextset()
             self._head = cursor.fetchone()
         cursor.nextset()
-        self._database.clock.observe(cursor.fetchone()[0])
+        self._database.clock.observe(cursor.fetchall()[0][0])
         return cursor.fetchall() if wanted and cursor.nextset() else []
 
     def _begin_anew(self, appends: bool, wanted: Sequence[str]) -> list[TailRow]:
@@ -140,7 +140,7 @@ class PostgresSession(Session):
 
     def commit(self) -> None:
         self._batch += 1
-        if self._head_moved:
+        if self._head_moved and self._head is not None:
             position, checksum = self._head
             self._write("log_head", MOVE_HEAD, (position, checksum, position))
         now_ms = self._database.clock.now_ms()
@@ -262,7 +262,8 @@ class PostgresSession(Session):
         super().read_all(table)
 
     def times_set_aside(self, table: str) -> int:
-        return self._fetch(_SET_ASIDE, (f"^damaged_{table}_[0-9]+$",))[0][0]
+        count: int = self._fetch(_SET_ASIDE, (f"^damaged_{table}_[0-9]+$",))[0][0]
+        return count
 
     def set_aside(self, table: str, mark: int) -> None:
         aside = f"damaged_{table}_{mark}"
@@ -277,7 +278,7 @@ class PostgresSession(Session):
     def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
         return f"{column} = ANY(?::text[])", texts(keys)
 
-    def _put(self, table: Table, rows: Sequence[tuple]) -> None:
+    def _put(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         """In the order of the keys, so that all nodes take the rows' locks in one order."""
         rows = sorted(rows, key=_key)
         for piece in _pieces(rows, table.large) if table.large else (rows,):
@@ -345,7 +346,7 @@ class PostgresSession(Session):
         return self._connection
 
 
-def _pieces(rows: Sequence[tuple], large: int) -> Iterator[Sequence[tuple]]:
+def _pieces(rows: Sequence[tuple[Any, ...]], large: int) -> Iterator[Sequence[tuple[Any, ...]]]:
     """The rows, cut where a statement would become too long for their `large` values."""
     start, size = 0, 0
     for number, row in enumerate(rows):
@@ -362,5 +363,5 @@ def _put_statement(table: Table) -> str:
     return f"{table.insert}SELECT * FROM unnest({arrays}){table.on_conflict}"
 
 
-def _key(row: tuple) -> Any:
+def _key(row: tuple[Any, ...]) -> Any:
     return row[0]

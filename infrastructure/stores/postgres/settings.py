@@ -106,7 +106,7 @@ def find_place(connection: psycopg.Connection) -> Place:
     """Where the search path leads to: our tables, or where they would be made."""
     found = connection.execute(_WHERE).fetchone()
     schema = None if found is None else found[0]
-    if schema is None or connection.execute(_GIVEN).fetchone()[0]:
+    if schema is None or connection.execute(_GIVEN).fetchall()[0][0]:
         return Place(schema)
     return Place(schema, tuple(row[0] for row in connection.execute(_OTHERS, (schema,))))
 
@@ -114,7 +114,7 @@ def find_place(connection: psycopg.Connection) -> Place:
 def doubts(connection: psycopg.Connection) -> list[str]:
     """Settings of the server with which it does not do what is promised, in words."""
     asked = ", ".join(f"current_setting('{name}', true)" for name, _ in _DOUBTS)
-    values = connection.execute(f"SELECT {asked}").fetchone()
+    (values,) = connection.execute(f"SELECT {asked}").fetchall()
     return [
         f"the database server runs with {name} = {bad}: {consequence}"
         for ((name, bad), consequence), value in zip(_DOUBTS.items(), values, strict=True)

@@ -15,7 +15,7 @@ _EVENT = f"SELECT {EVENTS.selected} FROM events"
 
 def read_page(
     reader: Reader, where: str, values: Sequence[Any], limit: int, key: str = "position"
-) -> list[tuple]:
+) -> list[tuple[Any, ...]]:
     """Rows of the log in order of `key`: at most `limit`, and as many as have PAGE_BYTES of
     state together, but one at least. Raises StoreDamaged."""
     statement = f"{_EVENT} WHERE {where} ORDER BY {key} LIMIT ?"
@@ -23,7 +23,7 @@ def read_page(
     return checked("events", rows, EVENTS.python_types)
 
 
-def read_log(reader: Reader, after: int, upto: int, limit: int) -> list[tuple]:
+def read_log(reader: Reader, after: int, upto: int, limit: int) -> list[tuple[Any, ...]]:
     """The next events behind one position, up to another. Raises StoreDamaged, also where
     they are not in order: whoever goes on behind the last must come to an end."""
     rows = read_page(reader, "position > ? AND position <= ?", (after, upto), limit)

@@ -68,7 +68,8 @@ class Queries:
         limit: int,
     ) -> list[Reservation]:
         """Up to `limit` reservations, by name, those after the name `after`."""
-        wheres, values = ["name > ?"], [after]
+        wheres = ["name > ?"]
+        values: list[Any] = [after]
         if prefix:
             begins, bounds = begins_with("name", prefix)
             wheres.append(begins)
@@ -106,7 +107,8 @@ class Queries:
         self, position: int, limit: int, *, stop: int | None = None, topics: Sequence[str] = ()
     ) -> list[RecordedEvent]:
         """A page of the log from just behind `position` on, up to and with `stop`, in order."""
-        wheres, values = ["position > ?"], [position]
+        wheres = ["position > ?"]
+        values: list[Any] = [position]
         if stop is not None:
             wheres.append("position <= ?")
             values.append(stop)
@@ -242,7 +244,7 @@ class Queries:
             " (SELECT count(*) FROM reservations WHERE alarm_at_ms IS NOT NULL),"
             " (SELECT count(*) FROM objects WHERE alarm_at_ms IS NOT NULL)"
         )
-        return alarms == holds + objects
+        return bool(alarms == holds + objects)
 
     def has_objects(self, prefix: str) -> bool:
         """Whether there is an object whose id begins so."""
@@ -273,14 +275,14 @@ class Queries:
             "SELECT position, projected_position, NOT EXISTS"
             " (SELECT 1 FROM reservations UNION ALL SELECT 1 FROM objects) FROM log_head"
         )
-        return position != projected or (position > 0 and empty)
+        return bool(position != projected or (position > 0 and empty))
 
     def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
         rows = self._all(statement, parameters)
         return rows[0] if rows else None
 
 
-def _reservations(rows: list[tuple]) -> list[Reservation]:
+def _reservations(rows: list[tuple[Any, ...]]) -> list[Reservation]:
     rows = checked("reservations", rows, RESERVATIONS.python_types)
     return [Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows]
 

@@ -81,8 +81,12 @@ class Session(ABC):
     StoreBusy, StoreDamaged, StoreFull, StoreUnavailable, VersionConflict.
     """
 
-    is_aborted = False  # whether a failed statement has left a transaction of no use
     LOCK_ROWS = ""  # what keeps rows that another process is claiming from being claimed
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether a failed statement has left a transaction of no use."""
+        return False
 
     @abstractmethod
     def begin(self, *, appends: bool = True, wanted: Sequence[str] = ()) -> list[TailRow]:
@@ -120,7 +124,7 @@ class Session(ABC):
         self._run(statement, parameters)
 
     @abstractmethod
-    def _put(self, table: Table, rows: Sequence[tuple]) -> None: ...
+    def _put(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> None: ...
 
     @abstractmethod
     def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
@@ -177,7 +181,8 @@ class Session(ABC):
         )
 
     def alarm(self, alarm_id: str) -> AlarmRow | None:
-        return self._one(f"{_ALARM} WHERE id = ?", (alarm_id,))
+        found: AlarmRow | None = self._one(f"{_ALARM} WHERE id = ?", (alarm_id,))
+        return found
 
     def replace_alarm(self, expected: bytes, row: AlarmRow) -> bool:
         """Writes `row` if the alarm's state still is `expected`. Whether it was."""
@@ -238,7 +243,9 @@ class Session(ABC):
     # Durable objects
 
     def object_row(self, object_id: str) -> ObjectRow | None:
-        return self._one(f"SELECT {OBJECTS.selected} FROM objects WHERE id = ?", (object_id,))
+        select = f"SELECT {OBJECTS.selected} FROM objects WHERE id = ?"
+        found: ObjectRow | None = self._one(select, (object_id,))
+        return found
 
     def put_objects(self, rows: Sequence[ObjectRow]) -> None:
         self._put(OBJECTS, rows)
@@ -251,7 +258,9 @@ class Session(ABC):
         return read_object_chunk(self._rows(), after_id, limit)
 
     def snapshot(self, object_id: str) -> SnapshotRow | None:
-        return self._one(f"SELECT {SNAPSHOTS.selected} FROM snapshots WHERE id = ?", (object_id,))
+        select = f"SELECT {SNAPSHOTS.selected} FROM snapshots WHERE id = ?"
+        found: SnapshotRow | None = self._one(select, (object_id,))
+        return found
 
     def put_snapshot(self, row: SnapshotRow) -> None:
         self._put(SNAPSHOTS, [row])

@@ -1,6 +1,7 @@
 """Long reads over one commit: what verifying and exporting stream through."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from reservation_expiry.domain.reservation import ID_PREFIX
 from reservation_expiry.infrastructure.stores.row_types import Chunk, ObjectChunk
@@ -29,7 +30,8 @@ class Snapshot:
 
     def last_position(self) -> int:
         """The position of the last event that is really there, 0 if there is none."""
-        return self.rows.all("SELECT coalesce(max(position), 0) FROM events")[0][0]
+        last: int = self.rows.all("SELECT coalesce(max(position), 0) FROM events")[0][0]
+        return last
 
     def checksum_at(self, position: int) -> bytes | None:
         """The checksum stored with an event, None if there is no such event."""
@@ -56,12 +58,12 @@ class Snapshot:
     def object_chunk(self, after_id: str, limit: int) -> ObjectChunk:
         return read_object_chunk(self.rows, after_id, limit)
 
-    def log(self, after: int = 0, upto: int = _LAST_POSITION) -> Iterator[list[tuple]]:
+    def log(self, after: int = 0, upto: int = _LAST_POSITION) -> Iterator[list[tuple[Any, ...]]]:
         """The events behind one position up to another in order, a page at a time."""
         while page := self.log_page(after, upto):
             yield page
             after = page[-1][0]
 
-    def log_page(self, after: int, upto: int, limit: int = PAGE_ROWS) -> list[tuple]:
+    def log_page(self, after: int, upto: int, limit: int = PAGE_ROWS) -> list[tuple[Any, ...]]:
         """The first of these, no more than `limit`. Raises StoreDamaged."""
         return read_log(self.rows, after, upto, limit)

@@ -170,7 +170,8 @@ class SqliteRows:
     def page(
         self, statement: str, parameters: Sequence[Any], key: str, limit_bytes: int
     ) -> list[Any]:
-        rows, size = [], 0
+        rows: list[Any] = []
+        size = 0
         try:
             with closing(self._connection.execute(statement, parameters)) as cursor:
                 for row in cursor:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from reservation_expiry.infrastructure.errors import DatabaseRefused, ForeignDatabase, StoreError
 from reservation_expiry.infrastructure.machine.files import real_target, take_new_place
@@ -144,7 +145,7 @@ def copy(database: Database, target: Path) -> None:
         source.backup(copied, pages=ALL_PAGES)
 
 
-def fill(database: Database, batches: Iterable[list[tuple]]) -> None:
+def fill(database: Database, batches: Iterable[list[tuple[Any, ...]]]) -> None:
     """Appends events, as they are, to an empty log that nobody else sees.
 
     The index is made at the end, in one sort: kept up row by row it would cost more than

@@ -220,7 +220,7 @@ def refuse_what_is_not_ours(
     """The schema version of the file; 0 if it is new and empty. Raises ForeignDatabase or
     NewerSchema."""
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if application_id != APPLICATION_ID and (application_id or _has_tables(connection)):
         raise ForeignDatabase(f"{path} is a SQLite database, but not one of reservation-expiry")
     if version > newest:
@@ -232,7 +232,7 @@ def refuse_what_is_not_ours(
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
+    return bool(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
 
 
 def _statements(script: str) -> list[str]:

@@ -91,7 +91,8 @@ class SqliteSession(Session):
         """Gives back what the WAL takes of a disk that was full, before anything more is
         written: it would else grow into all that becomes free, and never be folded in again.
         Raises StoreFull if there is no room for that yet; asks again twice a second."""
-        if time.monotonic() < self._lacked_room_at + ROOM_POLL_SECONDS:
+        at = self._lacked_room_at
+        if at is not None and time.monotonic() < at + ROOM_POLL_SECONDS:
             raise StoreFull("the disk is full")
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
         self._lacked_room_at = None
@@ -113,7 +114,8 @@ class SqliteSession(Session):
             connection.close()
 
     def times_set_aside(self, table: str) -> int:
-        return self._fetch(_SET_ASIDE, (f"damaged_{table}_*",))[0][0]
+        count: int = self._fetch(_SET_ASIDE, (f"damaged_{table}_*",))[0][0]
+        return count
 
     def set_aside(self, table: str, mark: int) -> None:
         """Nothing is dropped, for SQLite would read a damaged page to free it. Indexes stay
@@ -132,7 +134,7 @@ class SqliteSession(Session):
     def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
         return f"{column} IN (SELECT value FROM json_each(?))", _json(keys)
 
-    def _put(self, table: Table, rows: Sequence[tuple]) -> None:
+    def _put(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         row = f"({', '.join('?' * len(table.columns))})"
         for start in range(0, len(rows), MAX_ROWS_PER_STATEMENT):
             chunk = rows[start : start + MAX_ROWS_PER_STATEMENT]
