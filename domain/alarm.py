@@ -37,7 +37,7 @@ def looks_like_seconds(at_ms: float) -> bool:
 
 def retry_delay_ms(attempts: int) -> int:
     """How long to wait after `attempts` attempts, jitter aside."""
-    return FIRST_RETRY_DELAY_MS * 2 ** (attempts - 1)
+    return FIRST_RETRY_DELAY_MS * int(2 ** (attempts - 1))
 
 
 def next_attempt_at_ms(attempts: int, failed_at_ms: int, random: float) -> int | None:

@@ -7,7 +7,7 @@ one event; what they do to their alarm is another. An object's id in the log is
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 from reservation_expiry.domain.errors import InvalidObjectName
 
@@ -125,6 +125,14 @@ def object_id(class_name: str, name: str) -> ObjectId:
     return ObjectId(class_name, name)
 
 
+def object_of(aggregate_id: str) -> ObjectId:
+    """The object whose id this is. Raises ValueError if it is none of an object."""
+    identity = parse_object_id(aggregate_id)
+    if identity is None:
+        raise ValueError(f"{aggregate_id!r} is not the id of an object")
+    return identity
+
+
 def parse_object_id(aggregate_id: str) -> ObjectId | None:
     """The object that an id in the log speaks of, None if it is not one of an object."""
     if not aggregate_id.startswith(OBJECT_PREFIX):
@@ -150,14 +158,19 @@ class StoredObject:
     def apply(self, event: ObjectEvent) -> None:
         """Total: every event applies to every state."""
         self.version = event.originator_version
-        if type(event) is StorageWritten:
-            if event.cleared:
-                self.storage.clear()
-            for key in event.deletes:
-                self.storage.pop(key, None)
-            self.storage.update(event.puts)
-        else:
-            self.alarm_at_ms = alarm_after(event, self.alarm_at_ms)
+        match event:
+            case StorageWritten():
+                if event.cleared:
+                    self.storage.clear()
+                for key in event.deletes:
+                    self.storage.pop(key, None)
+                self.storage.update(event.puts)
+            case AlarmSet() | AlarmDeleted() | AlarmHandled():
+                self.alarm_at_ms = alarm_after(event, self.alarm_at_ms)
+            case RunEnded() | EventCancelled():
+                pass  # for the log alone
+            case _ as never:
+                assert_never(never)
 
     def broken_rule(self, event: ObjectEvent) -> str | None:
         """What `event`, coming next in a log, says that was never decided, if anything."""

@@ -7,7 +7,7 @@ unless the hold is open and due. That refusal is the whole idempotency.
 
 import re
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 from reservation_expiry.domain.errors import (
     InvalidNow,
@@ -120,30 +120,32 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
     An event that speaks of a hold where there is none (only a damaged log has one)
     leaves nothing to speak of, and so None.
     """
-    if type(event) is Held:
-        return Reservation(
-            event.originator_id,
-            event.originator_version,
-            "held",
-            event.created_at_ms,
-            event.expires_at_ms,
-            None,
-            0,
-            None,
-        )
-    if reservation is None:
-        return None
-    expired = type(event) is Expired
-    return Reservation(
-        reservation.id,
-        event.originator_version,
-        "expired" if expired else reservation.status,
-        reservation.created_at_ms,
-        reservation.expires_at_ms,
-        event.expired_at_ms if expired else reservation.expired_at_ms,
-        reservation.expiration_count + expired,
-        None if expired else event.scheduled_time_ms,
-    )
+    match event:
+        case Held():
+            return Reservation(
+                event.originator_id,
+                event.originator_version,
+                "held",
+                event.created_at_ms,
+                event.expires_at_ms,
+                None,
+                0,
+                None,
+            )
+        case AlarmScheduled():
+            return reservation and reservation._replace(
+                version=event.originator_version, alarm_at_ms=event.scheduled_time_ms
+            )
+        case Expired():
+            return reservation and reservation._replace(
+                version=event.originator_version,
+                status="expired",
+                expired_at_ms=event.expired_at_ms,
+                expiration_count=reservation.expiration_count + 1,
+                alarm_at_ms=None,
+            )
+        case _ as never:
+            assert_never(never)
 
 
 def project(initial: Reservation | None, events: Iterable[ReservationEvent]) -> Reservation | None:

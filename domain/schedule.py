@@ -112,8 +112,8 @@ def next_run(planned_ms: int, repeat_ms: int, now_ms: int) -> tuple[int, int]:
     return run_at_ms, periods - 1
 
 
-def check_event(event_id: object, run_at: object, repeat_ms: object) -> None:
-    """Raises InvalidSchedule, saying what is allowed."""
+def check_event(event_id: object, run_at: object, repeat_ms: object) -> int:
+    """When it runs first. Raises InvalidSchedule, saying what is allowed."""
     check_name(event_id, "an event's id")
     if type(run_at) is not int or not 0 < run_at <= MAX_RUN_AT_MS:
         raise InvalidSchedule(
@@ -132,6 +132,7 @@ def check_event(event_id: object, run_at: object, repeat_ms: object) -> None:
             f"repeatMs is a whole number of milliseconds from {MIN_REPEAT_MS} to {MAX_REPEAT_MS}, "
             f"not {repeat_ms!r}"
         )
+    return run_at
 
 
 def check_name(name: object, what: str) -> None:

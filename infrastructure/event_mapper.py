@@ -166,7 +166,7 @@ class EventMapper(Mapper[str]):
         state is not what the topic's class needs.
         """
         return self.decode(
-            stored_event.originator_id,
+            str(stored_event.originator_id),
             stored_event.originator_version,
             stored_event.topic,
             stored_event.state,

@@ -7,7 +7,7 @@ together in `flush`, one statement per table however many commands there were.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from reservation_expiry.domain.durable_object import (
     OBJECT_PREFIX,
@@ -23,7 +23,7 @@ from reservation_expiry.infrastructure.checksum import chain
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.projections import reservation_row
 from reservation_expiry.infrastructure.stores.row_types import ObjectRow
-from reservation_expiry.infrastructure.stores.sql.session import Session, TailRow
+from reservation_expiry.infrastructure.stores.sql.session import EventRow, Session, TailRow
 
 
 class Work:
@@ -99,6 +99,8 @@ class UnitOfWork:
     def append(self, reservation_id: str, events: Sequence[ReservationEvent]) -> Reservation:
         """Adds decided events, with all they imply. The state after them."""
         state = project(self.reservation(reservation_id), events)
+        if state is None:
+            raise ValueError(f"{reservation_id} has no hold for {events!r} to follow")
         self._states[reservation_id] = state
         self._events.extend(events)
         self._changed.add(reservation_id)
@@ -141,7 +143,7 @@ class UnitOfWork:
             state.apply(self.mapper.decode(object_id, *row))
         for event in self._events:
             if event.originator_id == object_id:
-                state.apply(event)
+                state.apply(cast(ObjectEvent, event))
         if not state.version:
             self.session.delete_objects([object_id])
             self.session.delete_alarms([object_id])
@@ -178,13 +180,13 @@ class UnitOfWork:
                 events = deque(self.mapper.decode(reservation_id, *row) for row in history)
         return project(None, events)
 
-    def _event_rows(self) -> list[tuple]:
+    def _event_rows(self) -> list[EventRow]:
         position, checksum = self.session.head()
         rows = []
         for event in self._events:
             position += 1
             stored = self.mapper.to_stored_event(event)
-            originator_id, version = stored.originator_id, stored.originator_version
+            originator_id, version = str(stored.originator_id), stored.originator_version
             topic, state = stored.topic, stored.state
             checksum = chain(checksum, position, originator_id, version, topic, self.now_ms, state)
             rows.append((position, originator_id, version, topic, state, self.now_ms, checksum))

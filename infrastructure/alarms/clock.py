@@ -70,7 +70,7 @@ class Batch:
         return self._taking.acquire(blocking=False)
 
 
-class AtOnce(BaseTrigger):
+class AtOnce(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
     """When a claimed batch is due: now, and then never more.
 
     For APScheduler a job without a next time is over. It would look for it to remove it, and
@@ -82,14 +82,14 @@ class AtOnce(BaseTrigger):
         return _NEVER
 
 
-class BatchExecutor(ThreadPoolExecutor):
+class BatchExecutor(ThreadPoolExecutor):  # type: ignore[misc]  # APScheduler has no types
     def submit_job(self, job: Job, run_times: list[datetime]) -> None:
         super().submit_job(job, run_times)
         (batch,) = job.args
         batch.is_submitted = True
 
 
-class AlarmJobStore(SQLAlchemyJobStore):
+class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler has no types
     """The alarms table as a job store: it hands out claims and writes nothing itself.
 
     APScheduler's questions (`get_jobs`, `get_job`) are answered from its rows, parked ones as
@@ -246,7 +246,7 @@ class AlarmJobStore(SQLAlchemyJobStore):
         return job
 
 
-class AlarmScheduler(BackgroundScheduler):
+class AlarmScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no types
     """Passes that always come back: within the poll interval, whatever happens in them."""
 
     def __init__(self, store: AlarmJobStore, handler: AlarmDispatcher, clock: Clock) -> None:

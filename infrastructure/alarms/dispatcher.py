@@ -47,7 +47,8 @@ logger = logging.getLogger(__name__)
 class ObjectAlarms(Protocol):
     """Whoever runs the alarms of durable objects in this process (objects/alarms.py)."""
 
-    owner: str
+    @property
+    def owner(self) -> str: ...
 
     def prefixes(self) -> tuple[str, ...]:
         """What the ids of alarms begin with that it can take on now."""
@@ -101,7 +102,9 @@ class AlarmDispatcher:
     @property
     def scope(self) -> AlarmScope:
         """Which alarms this process can run now."""
-        theirs = () if self.objects is None else self.objects.prefixes()
+        if self.objects is None:
+            return RESERVATIONS
+        theirs = self.objects.prefixes()
         if not theirs:
             return RESERVATIONS
         return AlarmScope((*RESERVATIONS.prefixes, *theirs), self.objects.owner)
@@ -164,7 +167,8 @@ class AlarmDispatcher:
         crowd, under_way = (NOBODY, ()) if self.objects is None else self.objects.crowd()
         work = ClaimDueAlarms(CLAIM_LIMIT, self.lease_ms, self.scope, crowd, under_way)
         try:
-            return self._writer.execute(work)
+            claimed: Claimed = self._writer.execute(work)
+            return claimed
         except OutcomeUnknown:
             self._unreleased.append(work.claims)  # which it may still come to make
             raise
@@ -227,7 +231,7 @@ class AlarmDispatcher:
         for part, attempts, error in by_halves(claims, self._run):
             if attempts is not None:
                 self.report(attempts)
-            elif is_of_one(error):
+            elif error is not None and is_of_one(error):
                 failed += [(claim, error) for claim in part]
             else:
                 logger.warning("%d alarms wait for the database: %s", len(part), error)
@@ -235,14 +239,15 @@ class AlarmDispatcher:
         return failed
 
     def _run(self, claims: list[Claim]) -> list[Attempt]:
-        attempts = self._writer.execute(SettleAlarms(claims))
+        attempts: list[Attempt] = self._writer.execute(SettleAlarms(claims))
         self._batches_ms.append(self._writer.last_transaction_ms)
         self._pause = 0.0
         return attempts
 
     def _fail(self, failed: list[tuple[Claim, Exception]]) -> None:
         def run(part: list[tuple[Claim, Exception]]) -> list[Attempt]:
-            return self._writer.execute(FailAlarms(part))
+            attempts: list[Attempt] = self._writer.execute(FailAlarms(part))
+            return attempts
 
         for part, attempts, trouble in by_halves(failed, run):
             if attempts is not None:
@@ -270,7 +275,7 @@ class AlarmDispatcher:
             if is_done:
                 self.close(part)
                 self.counts["released"] += len(part)
-            elif is_of_one(error):
+            elif error is not None and is_of_one(error):
                 logger.warning("%s waits for its lease to end: %s", some_of(part), error)
             else:
                 self._unreleased.append(part)

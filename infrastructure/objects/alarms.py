@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX, ObjectId, parse_object_id
+from reservation_expiry.domain.durable_object import OBJECT_PREFIX, ObjectId, object_of
 from reservation_expiry.infrastructure.alarms.claims import (
     Attempt,
     Claim,
@@ -166,9 +166,12 @@ class ObjectAlarmRunner:
         if self._host.should_yield(claim.id):
             await self._release([claim], YIELD_MS)  # to whoever has the object by then
             return
-        identity, began_at_ms = parse_object_id(claim.id), self._host.now_ms()
+        began_at_ms = self._host.now_ms()
+        attempt: Attempt | None
         try:
-            attempt = await self._host.using(identity, lambda live: self._in_turn(live, claim))
+            attempt = await self._host.using(
+                object_of(claim.id), lambda live: self._in_turn(live, claim)
+            )
         except ROW_ERRORS as error:
             logger.error("%s cannot be read for its alarm: %s", claim.id, error)
             attempt = await self._fail(claim, error)
@@ -178,8 +181,7 @@ class ObjectAlarmRunner:
             return
         except Exception as error:  # the class's constructor raised it
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
-            attempt = await self._fail(claim, error)
-            attempt = replace(attempt, began_at_ms=began_at_ms)
+            attempt = replace(await self._fail(claim, error), began_at_ms=began_at_ms)
         if attempt is not None:
             await self._host.loop.run_in_executor(self._reports, self._handler.report, [attempt])
 
@@ -210,8 +212,10 @@ class ObjectAlarmRunner:
         await live.run_limited(_handler(method, info), self._limit_seconds)
 
     async def _fail(self, claim: Claim, error: Exception) -> Attempt:
-        (attempt,) = await self._host.execute(FailAlarms([(self._newest(claim), error)]))
-        return attempt
+        attempts: list[Attempt] = await self._host.execute(
+            FailAlarms([(self._newest(claim), error)])
+        )
+        return attempts[0]
 
     async def _failed(self, live: LiveObject, claim: Claim, error: Exception) -> Attempt:
         untouched = live.memory.end_alarm(well=False)
@@ -221,7 +225,8 @@ class ObjectAlarmRunner:
             raise error
         if not untouched:
             next_at_ms = live.memory.stored.alarm_at_ms
-            return await self._host.execute(SlowDownAlarm(claim, next_at_ms, error))
+            slowed: Attempt = await self._host.execute(SlowDownAlarm(claim, next_at_ms, error))
+            return slowed
         attempt = await self._fail(claim, error)
         if attempt.outcome == "parked":
             live.memory.park_alarm()

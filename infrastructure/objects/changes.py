@@ -1,6 +1,7 @@
 """What has been done to an object and is not in its log yet."""
 
 from collections.abc import Callable, Iterator
+from enum import Enum
 
 from reservation_expiry.domain.durable_object import (
     AlarmDeleted,
@@ -10,7 +11,14 @@ from reservation_expiry.domain.durable_object import (
     StorageWritten,
 )
 
-UNTOUCHED = object()
+
+class Untouched(Enum):
+    """That an alarm was neither set nor deleted."""
+
+    UNTOUCHED = "untouched"
+
+
+UNTOUCHED = Untouched.UNTOUCHED
 Fact = Callable[[str, int], ObjectEvent]
 """Makes an event of the object's id and version."""
 
@@ -31,7 +39,7 @@ class Changes:
         self.values: dict[str, bytes | None] = {}
         self.cleared = False
         self.facts: list[Fact] = []
-        self.alarm: object = UNTOUCHED
+        self.alarm: int | Untouched | None = UNTOUCHED
         self.handled: int | None = None
 
     def __bool__(self) -> bool:

@@ -72,7 +72,8 @@ class EventSchedule(DurableObject):
         is. Raises InvalidSchedule before anything is stored.
         """
         found = await self.putEvent(id, runAt, repeatMs, payload, cron, zone)
-        return found["event"]
+        event: dict[str, Any] = found["event"]
+        return event
 
     async def putEvent(
         self,
@@ -170,18 +171,18 @@ class EventSchedule(DurableObject):
 
     def _first_time(self, asked: Event) -> int:
         """When it runs first. Raises InvalidSchedule for what is not to be put."""
-        run_at_ms = asked["runAt"]
+        run_at_ms: int | None = asked["runAt"]
         if asked["cron"] is not None:
             if run_at_ms is not None or asked["repeatMs"] is not None:
                 raise InvalidSchedule("an event has runAt or cron, not both")
             run_at_ms = next_by_cron(asked["cron"], asked["zone"], self.ctx.now_ms())
-        check_event(asked["id"], run_at_ms, asked["repeatMs"])
+        first_ms = check_event(asked["id"], run_at_ms, asked["repeatMs"])
         try:
             # It is kept in a dict with the rest of the event.
             values.encode(asked["payload"], "the payload", MAX_PAYLOAD_BYTES, values.MAX_DEPTH - 1)
         except TypeError as error:
             raise InvalidSchedule(str(error)) from error
-        return run_at_ms
+        return first_ms
 
     def _record_cancelled(self, id: str, progress: Progress, reason: Any) -> None:
         self.ctx.record(

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from reservation_expiry.domain.durable_object import ObjectId
 from reservation_expiry.domain.errors import ReservationExpiryError
@@ -59,7 +59,7 @@ class ObjectHost:
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._application = application
-        self.classes = dict(classes)
+        self.classes: Mapping[str, type] = dict(classes)
         self.env: Any = None
         self.ownership = Ownership(application, self)
         self.token = self.ownership.token
@@ -229,7 +229,7 @@ class ObjectHost:
 def public_method(live: LiveObject, name: str) -> Callable[..., Any]:
     """Raises NoSuchMethod for what callers must not reach."""
     method = None if name.startswith("_") or name in ("alarm", "ctx", "env") else name
-    found = guarded(getattr, live.instance, method, None) if method else None
+    found: Any = guarded(getattr, live.instance, method, None) if method else None
     if not callable(found):
         raise NoSuchMethod(f"{live.identity.class_name} has no public method {name}()")
-    return found
+    return cast(Callable[..., Any], found)

@@ -2,6 +2,7 @@
 and what of that is not in its log yet."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from reservation_expiry.domain.durable_object import ObjectEvent, StoredObject
 from reservation_expiry.infrastructure.alarms.claims import Claim
@@ -41,7 +42,9 @@ class Memory:
         return self.stored.storage.get(key)
 
     def keys(self, start: str | None, end: str | None, reverse: bool) -> Iterator[str]:
-        return self.stored.storage.irange(start, end, (True, False), reverse)
+        storage: Any = self.stored.storage  # a SortedDict, which has no types
+        found: Iterator[str] = storage.irange(start, end, (True, False), reverse)
+        return found
 
     def write(self, key: str, value: bytes) -> None:
         self.stored.storage[key] = value

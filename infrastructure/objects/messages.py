@@ -59,7 +59,7 @@ class Request(Body):
 class _JsonResponse:
     """`Response.json(data)` makes a response, `await response.json()` reads one."""
 
-    def __get__(self, response: "Response | None", of: type) -> Any:
+    def __get__(self, response: "Response | None", of: "type[Response]") -> Any:
         return of.from_json if response is None else super(Response, response).json
 
 

@@ -134,7 +134,8 @@ class Residents:
     async def _acquire(self, object_id: str) -> Acquired:
         deadline = self._process.loop.time() + HANDOVER_SECONDS
         while True:
-            acquired = await self._process.execute(AcquireObject(object_id, self._process.token))
+            work = AcquireObject(object_id, self._process.token)
+            acquired: Acquired | None = await self._process.execute(work)
             if acquired is not None:
                 return acquired
             if self._process.loop.time() > deadline:

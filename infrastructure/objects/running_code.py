@@ -156,7 +156,8 @@ class Guarded(Coroutine[Any, Any, Any]):
         self._code.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._code.__await__()
+        steps: Generator[Any, Any, Any] = self._code.__await__()
+        return steps
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._code, name)  # its name and frame, for whoever shows the task

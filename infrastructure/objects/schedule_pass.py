@@ -107,7 +107,7 @@ class SchedulePass:
         finally:
             news.cancel()
         for task in done - {news}:
-            self._marked.discard(self._running.pop(task))
+            self._marked.discard(self._running.pop(task))  # type: ignore[arg-type]  # no news
             task.result()
 
     async def _pause(self) -> float | None:
@@ -166,12 +166,14 @@ class SchedulePass:
     # Running, and what follows
 
     async def _run(self, event: Event, progress: Progress) -> None:
-        began_ms, error = self._ctx.now_ms(), None
+        began_ms = self._ctx.now_ms()
+        error: BaseException | None = None
         try:
             async with asyncio.timeout(RUN_SECONDS):
                 await called(self._process, (shown(event, progress),), {})
         except asyncio.CancelledError as cancelled:
-            if asyncio.current_task().cancelling():
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
                 raise  # the pass ends
             error = cancelled
         except Exception as raised:
@@ -183,9 +185,12 @@ class SchedulePass:
         self, event: Event, began: Progress, began_ms: int, error: BaseException | None
     ) -> None:
         """Writes what has ended, and what follows from it."""
+        if began.run_at_ms is None:
+            raise ValueError(f"{event['id']!r} has run, and was not planned to")
         id, now_ms, next_time = event["id"], self._ctx.now_ms(), next_time_of(event, self._ctx)
+        outcome: RunOutcome = "ok"
         if error is None:
-            after, outcome = ended_well(began, next_time), "ok"
+            after = ended_well(began, next_time)
         else:
             interrupted = isinstance(error, Interrupted)
             after, outcome = failed(began, next_time, now_ms, random(), interrupted=interrupted)

@@ -117,7 +117,8 @@ class ScheduleRecords:
     async def due(self, now_ms: int) -> dict[str, str]:
         """Ids of what is to be looked at now, the earliest first, by their places."""
         end = _due_key(now_ms + 1, "")
-        return await self._storage.list(prefix="due:", end=end, limit=MAX_DUE)
+        found: dict[str, str] = await self._storage.list(prefix="due:", end=end, limit=MAX_DUE)
+        return found
 
     def drop(self, place: str) -> None:
         """A place of an event that is not there. Nothing writes one, but it would ring for

@@ -32,7 +32,7 @@ class Done:
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._value
-        yield  # noqa: V201  # never reached, but it makes this a generator
+        yield  # type: ignore[unreachable]  # noqa: V201  # never reached, but it makes this a generator
 
 
 class Kept(Transacted, Protocol):
@@ -110,7 +110,9 @@ class Storage:
         data = self._data()
         found: dict[str, Any] = {}
         for key in data.keys(start, end, reverse):
-            found[key] = values.decode(data.read(key))
+            value = data.read(key)
+            if value is not None:
+                found[key] = values.decode(value)
             if len(found) == limit:
                 break
         return Done(found)

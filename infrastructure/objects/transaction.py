@@ -12,6 +12,7 @@ import asyncio
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, Protocol
 
 from reservation_expiry.infrastructure.objects.changes import UNTOUCHED, Changes
@@ -36,12 +37,15 @@ class Data(Protocol):
     def set_alarm(self, at_ms: int | None) -> None: ...
 
 
-class Transacted(Data, Protocol):
+class Transacted(Protocol):
     """The object that transactions are on."""
 
     id: str
-    turns: "Turns"
-    memory: Data
+
+    @property
+    def turns(self) -> "Turns": ...
+    @property
+    def memory(self) -> Data: ...
 
     def refuse_if_dropped(self) -> None: ...
     def beside(self, work: Awaitable[Any]) -> asyncio.Task[Any]: ...
@@ -272,9 +276,9 @@ class Running:
                 sent = yield self._waiting_for
             except BaseException as error:
                 failure = error  # the name of an except clause does not outlive it
-                self._step(lambda e=failure: self._steps.throw(e))
+                self._step(partial(self._steps.throw, failure))
             else:
-                self._step(lambda s=sent: self._steps.send(s))
+                self._step(partial(self._steps.send, sent))
         self._transaction.refuse_if_expired()
 
     def _step(self, step: Callable[[], Any]) -> None:

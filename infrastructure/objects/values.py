@@ -64,7 +64,7 @@ def _is_json(value: Any, depth: int) -> bool:
     for left in range(depth, -1, -1):
         deeper: list[Any] = []
         for kind in set(map(type, level)) - _LEAVES:
-            alike = [item for item in level if type(item) is kind]
+            alike: list[Any] = [item for item in level if type(item) is kind]
             if kind is dict and left:
                 if {type(key) for item in alike for key in item} - {str}:
                     return False
@@ -79,8 +79,8 @@ def _is_json(value: Any, depth: int) -> bool:
 
 def _are_numbers(kind: type, alike: list[Any]) -> bool:
     if kind is int:
-        return -(2**63) <= min(alike) <= max(alike) < 2**64
-    return kind is float and all(map(math.isfinite, alike))
+        return bool(min(alike) >= -(2**63) and max(alike) < 2**64)
+    return kind is float and all(math.isfinite(number) for number in alike)
 
 
 _Place: TypeAlias = "str | tuple[_Place, Any]"  # a name, or a key in a place
