@@ -132,17 +132,27 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
                 0,
                 None,
             )
-        case AlarmScheduled():
-            return reservation and reservation._replace(
-                version=event.originator_version, alarm_at_ms=event.scheduled_time_ms
-            )
         case Expired():
-            return reservation and reservation._replace(
-                version=event.originator_version,
-                status="expired",
-                expired_at_ms=event.expired_at_ms,
-                expiration_count=reservation.expiration_count + 1,
-                alarm_at_ms=None,
+            return reservation and Reservation(
+                reservation.id,
+                event.originator_version,
+                "expired",
+                reservation.created_at_ms,
+                reservation.expires_at_ms,
+                event.expired_at_ms,
+                reservation.expiration_count + 1,
+                None,
+            )
+        case AlarmScheduled():
+            return reservation and Reservation(
+                reservation.id,
+                event.originator_version,
+                reservation.status,
+                reservation.created_at_ms,
+                reservation.expires_at_ms,
+                reservation.expired_at_ms,
+                reservation.expiration_count,
+                event.scheduled_time_ms,
             )
         case _ as never:
             assert_never(never)
