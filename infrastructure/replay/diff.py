@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
-from reservation_expiry.domain.events import Expired, Held
+from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
 from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, apply
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
@@ -52,18 +52,23 @@ def _change(
     row: RecordedEvent,
 ) -> Change | None:
     before = _before(queries, mapper, states, row)
-    event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
+    event: ReservationEvent = mapper.decode(
+        row.originator_id, row.originator_version, row.topic, row.state
+    )
     states[row.originator_id] = apply(before, event)
     name = row.originator_id.removeprefix(ID_PREFIX)
     what: What
-    if type(event) is Held:
-        what, detail = "began", f"until {event.expires_at_ms}"
-        if before is not None and before.status == "held":
-            what, detail = "moved", f"{detail}, was until {before.expires_at_ms}"
-    elif type(event) is Expired:
-        what, detail = "ended", f"expired at {event.expired_at_ms}"
-    else:
-        return None
+    match event:
+        case Held():
+            what, detail = "began", f"until {event.expires_at_ms}"
+            if before is not None and before.status == "held":
+                what, detail = "moved", f"{detail}, was until {before.expires_at_ms}"
+        case Expired():
+            what, detail = "ended", f"expired at {event.expired_at_ms}"
+        case AlarmScheduled():
+            return None  # the hold that it follows says when
+        case _ as never:
+            assert_never(never)
     return Change(row.recorded_at_ms, what, name, row.position, detail)
 
 

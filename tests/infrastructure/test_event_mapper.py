@@ -79,6 +79,11 @@ def test_the_newest_golden_file_of_a_topic_is_what_is_written_today(event_type: 
     )
 
 
+def test_every_topic_stands_in_the_documents() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
+    assert [topic for topic in EventMapper().topics if f"## {topic}\n" not in text] == []
+
+
 def test_every_event_is_in_the_table_and_has_a_golden_file() -> None:
     in_table = {event_type.event_class for event_type in EVENT_TYPES}
     assert event_classes() == {*get_args(ReservationEvent), *get_args(ObjectEvent)} == in_table

@@ -2,8 +2,8 @@
 
 import pytest
 
+from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.infrastructure import writer as writer_module
-from reservation_expiry.infrastructure.alarm_state import AlarmState
 from reservation_expiry.infrastructure.alarms.claims import Claim, ClaimDueAlarms
 from reservation_expiry.infrastructure.errors import (
     Overloaded,
@@ -84,7 +84,7 @@ def test_a_command_that_was_taken_up_is_waited_for(
     assert waiting.result(PATIENCE_SECONDS) is None
 
 
-CLAIM = Claim("object/Counter/foo", AlarmState(1_000), b"")
+CLAIM = Claim("object/Counter/foo", AlarmSlot(1_000), b"")
 KEEP_OBJECTS = [
     RenewOwner("owner", 5_000),
     ReleaseObjects(["object/Counter/foo"], "owner"),
