@@ -18,6 +18,7 @@ from a2wsgi import WSGIMiddleware
 from flask import Flask, Response
 
 from reservation_expiry.api import limits
+from reservation_expiry.api.access import Access
 from reservation_expiry.api.connections import Connections
 from reservation_expiry.api.contract import (
     BAD_METHOD,
@@ -40,7 +41,6 @@ from reservation_expiry.api.requests import (
     Receive,
     Scope,
     Send,
-    check_host,
     linger,
     send_answer,
 )
@@ -61,12 +61,13 @@ logger = logging.getLogger(__name__)
 
 
 class Door:
-    """What all fronts share: the host, health, and a problem document for what goes wrong.
+    """What all fronts share: who may ask, health, and a problem document for what goes wrong.
 
     A front says in `answer` what else there is. Made and closed on the running loop.
     """
 
-    def __init__(self, application: ReservationApplication) -> None:
+    def __init__(self, application: ReservationApplication, access: Access) -> None:
+        self._access = access
         self.connections = Connections()
         self.bodies = Bodies()
         self._application = application
@@ -82,7 +83,7 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         try:
-            check_host(scope)
+            self._access.check(scope)
             await self.answer(scope, receive, send)
         except ClientGone:
             pass
@@ -133,10 +134,11 @@ class Front(Door):
         application: ReservationApplication,
         reservations: AsyncReservations,
         app: Flask,
+        access: Access,
         *,
         replay_route: bool,
     ) -> None:
-        super().__init__(application)
+        super().__init__(application, access)
         self._reservations = reservations
         self._replay_route = replay_route
         # a2wsgi has its own, narrower names for what WSGI and ASGI call by.

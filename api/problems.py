@@ -11,7 +11,7 @@ from http import HTTPStatus
 import msgspec
 from flask import Response
 
-from reservation_expiry.api import requests
+from reservation_expiry.api import access, requests
 from reservation_expiry.domain import errors as domain
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure import errors as store
@@ -33,6 +33,8 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.InvalidSchedule: HTTPStatus.BAD_REQUEST,
     requests.RequestRefused: HTTPStatus.BAD_REQUEST,
     requests.BadHost: HTTPStatus.BAD_REQUEST,
+    access.ForeignHost: HTTPStatus.FORBIDDEN,
+    access.ForeignOrigin: HTTPStatus.FORBIDDEN,
     requests.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     requests.BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     domain.PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,

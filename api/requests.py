@@ -1,4 +1,4 @@
-"""Requests on the event loop: their head checked, their bodies read within limits.
+"""Requests on the event loop: their bodies read within limits.
 
 A body is read in full before anything is done with it. A large one needs a place of a few,
 so that what many clients send together has a bound; one that does not come in time, or is
@@ -6,9 +6,7 @@ not wanted any more because the process stops, is given up.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache
 from typing import Any
 
 from reservation_expiry.api import limits
@@ -151,24 +149,6 @@ class Body:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def check_host(scope: Scope) -> None:
-    """Raises BadHost. HTTP/1.0 knows no Host and may leave it out."""
-    hosts = [value for name, value in scope["headers"] if name == b"host"]
-    if len(hosts) == 1 and _is_host(hosts[0]):
-        return
-    if hosts or scope["http_version"] != "1.0":
-        raise BadHost
-
-
-@lru_cache(maxsize=1024)
-def _is_host(value: bytes) -> bool:
-    return _HOST.fullmatch(value) is not None
-
-
-# A registered name, an IPv4 address or an IPv6 one in brackets, and a port (RFC 3986, 3.2.2).
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 
 
 def _declared_length(scope: Scope) -> int | None:

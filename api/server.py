@@ -17,6 +17,7 @@ import uvicorn
 import uvloop
 
 from reservation_expiry.api import limits
+from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door, Front
 from reservation_expiry.api.http import create_app
 from reservation_expiry.api.processes import LISTEN_BACKLOG, Report
@@ -113,7 +114,8 @@ def open_service(settings: Settings) -> Open:
         schedules = Schedules(application)
         await schedules.start()
         app = create_app(application, replay_route=settings.replay_route, schedules=schedules)
-        front = Front(application, reservations, app, replay_route=settings.replay_route)
+        access = Access.of(settings)
+        front = Front(application, reservations, app, access, replay_route=settings.replay_route)
         try:
             yield front
         finally:

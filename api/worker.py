@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door
 from reservation_expiry.api.problems import problem_of
 from reservation_expiry.api.requests import Receive, Scope, Send, send_answer
@@ -162,8 +163,10 @@ def _run(file: Path, code: CodeType) -> ModuleType:
 class WorkerDoor(Door):
     """Every request to the file's front door. `application` must be started."""
 
-    def __init__(self, application: ReservationApplication, worker: LoadedWorker) -> None:
-        super().__init__(application)
+    def __init__(
+        self, application: ReservationApplication, access: Access, worker: LoadedWorker
+    ) -> None:
+        super().__init__(application, access)
         self._front_door = worker.front_door
         self._host = ObjectHost(application, worker.classes)
         self._notice = application.alarm_clock.wake_for
@@ -226,12 +229,12 @@ class WorkerDoor(Door):
         return await answer if inspect.isawaitable(answer) else answer
 
 
-def open_worker(source: Source) -> Open:
+def open_worker(source: Source, access: Access) -> Open:
     """The objects of a file, and its front door."""
 
     @asynccontextmanager
     async def worker(application: ReservationApplication) -> AsyncIterator[Door]:
-        door = WorkerDoor(application, source.run())
+        door = WorkerDoor(application, access, source.run())
         await door.start()
         try:
             yield door

@@ -15,6 +15,7 @@ import click
 
 from benchmarks.load import CONNECTIONS
 from benchmarks.servers import scratch
+from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Front
 from reservation_expiry.api.http import create_app
 from reservation_expiry.infrastructure.application import ReservationApplication
@@ -105,7 +106,9 @@ def _request_us(application: ReservationApplication, method: str, body: bytes) -
 
     async def ask() -> float:
         app = create_app(application)
-        front = Front(application, AsyncReservations(application), app, replay_route=False)
+        front = Front(
+            application, AsyncReservations(application), app, Access(), replay_route=False
+        )
         began = time.perf_counter()
         for _ in range(REQUESTS):
             await front(scope, receive, send)

@@ -25,3 +25,5 @@ class Settings:
     workers: int = 1
     log_level: str = "info"
     replay_route: bool = True
+    allow_hosts: tuple[str, ...] = ()  # its names, besides loopback's
+    insecure: bool = False  # beyond loopback although anybody may ask

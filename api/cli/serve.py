@@ -59,6 +59,20 @@ SERVER_OPTIONS = (
         help="Server processes on the same database.",
     ),
     click.option(
+        "--allow-host",
+        "allow_hosts",
+        multiple=True,
+        metavar="NAME",
+        envvar="RESERVATION_ALLOW_HOST",
+        help="A name this service has besides localhost, as behind a proxy. May be repeated.",
+    ),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        envvar="RESERVATION_INSECURE",
+        help="Listen beyond loopback although whoever reaches the port may do everything.",
+    ),
+    click.option(
         "--log-level",
         type=click.Choice(LOG_LEVELS, case_sensitive=False),
         default="info",
@@ -109,11 +123,14 @@ def serve(check: bool, **options: Any) -> None:
 def worker(file: Path, config: Path | None, **options: Any) -> None:
     """Serve FILE, Python written with `from workers import DurableObject` (docs/alarms.md)."""
     settings = _settings(options)
+    from reservation_expiry.api.access import Access
     from reservation_expiry.api.server import serve as serve_process
     from reservation_expiry.api.worker import open_worker, read_worker
 
+    access = Access.of(settings)
+
     def load() -> "RunProcess":
-        return partial(serve_process, settings, open_worker(read_worker(file, config)))
+        return partial(serve_process, settings, open_worker(read_worker(file, config), access))
 
     load()  # what is wrong with it is said before anything else is done
     with _listening(settings) as sockets:
@@ -150,7 +167,19 @@ def _settings(options: dict[str, Any]) -> Settings:
     settings = Settings(**options)
     settings = replace(settings, log_level=settings.log_level.lower())
     configure_logging(settings.log_level)
+    _refuse_exposure(settings)
     return settings
+
+
+def _refuse_exposure(settings: Settings) -> None:
+    from reservation_expiry.api.access import is_loopback
+
+    if not settings.insecure and not is_loopback(settings.host):
+        raise click.UsageError(
+            f"{settings.host} can be reached by other machines, and whoever reaches it may do "
+            "everything: listen on 127.0.0.1 behind a proxy that asks who it is "
+            "(docs/operate/nginx.conf), or give --insecure"
+        )
 
 
 def _announce(settings: Settings, prepared: "Prepared") -> None:
