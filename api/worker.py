@@ -53,7 +53,7 @@ class WorkerRefused(ReservationExpiryError):
 class LoadedWorker:
     """What a file has: its front door, its object classes, and what `env` is to hold."""
 
-    front_door: type
+    front_door: type[WorkerEntrypoint]
     classes: dict[str, type]
     bindings: dict[str, str]  # class names by binding
     variables: dict[str, Any]
@@ -160,6 +160,9 @@ def _run(file: Path, code: CodeType) -> ModuleType:
     return module
 
 
+HEALTH = {b"/healthz": "/healthz", b"/readyz": "/readyz"}
+
+
 class WorkerDoor(Door):
     """Every request to the file's front door. `application` must be started."""
 
@@ -192,6 +195,9 @@ class WorkerDoor(Door):
         return self._stopping
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = HEALTH.get(scope["raw_path"])
+        if path and scope["method"] == "GET" and not self._front_door.answers_health:
+            return await self.refuse(send, await self.health(path))
         with await self.bodies.read(scope, receive) as body:
             await _send(send, await self._fetch(scope, body))
 

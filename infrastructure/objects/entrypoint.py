@@ -5,7 +5,13 @@ from typing import Any
 
 
 class WorkerEntrypoint:
-    """The base of class `Default`, made anew for each request."""
+    """The base of class `Default`, made anew for each request.
+
+    `GET /healthz` and `GET /readyz` are answered for it, unless it says `answers_health`: then
+    they come to its `fetch` like every other path.
+    """
+
+    answers_health = False
 
     def __init__(self, ctx: Any, env: Any) -> None:
         self.ctx = ctx

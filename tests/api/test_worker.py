@@ -51,8 +51,6 @@ class Default(WorkerEntrypoint):
             raise RuntimeError("not today")
         if request.url.endswith("/wrong"):
             return {"not": "a response"}
-        if request.url.endswith("/readyz"):
-            return Response("it listens")
         if request.method == "PUT":
             text = await request.text()
             return Response(text, status=202, headers={"X-Seen": request.headers["x-asked"]})
@@ -90,6 +88,34 @@ def served(tmp_path: Path) -> Iterator[Server]:
     try:
         yield server
         assert server.stop() == 0
+    finally:
+        server.ensure_gone()
+
+
+OWN_HEALTH = """
+from workers import DurableObject, Response, WorkerEntrypoint
+
+
+class Default(WorkerEntrypoint):
+    answers_health = True
+
+    async def fetch(self, request):
+        return Response(f"mine: {request.url.rpartition('/')[2]}")
+"""
+
+
+@pytest.mark.real_time
+def test_health_is_answered_for_a_file_unless_its_front_door_asks_for_it(
+    served: Server, tmp_path: Path
+) -> None:
+    assert served.get("/healthz").json() == {"status": "ok"}
+    assert served.get("/readyz").json()["status"] == "ready"
+    assert served.request("PUT", "/healthz", b"x").status == 500, "GET alone is health's"
+    (tmp_path / "own.py").write_text(OWN_HEALTH)
+    server = Server(tmp_path, serves=("worker", str(tmp_path / "own.py"))).start()
+    try:
+        assert server.get("/healthz").body == b"mine: healthz"
+        assert server.get("/readyz").body == b"mine: readyz"
     finally:
         server.ensure_gone()
 
