@@ -20,12 +20,8 @@ from werkzeug.routing import BaseConverter, Rule
 from reservation_expiry.api.bodies import read_body
 from reservation_expiry.api.js_json import MAX_SAFE_INTEGER, NotJson, integer_at
 from reservation_expiry.domain.alarm import looks_like_seconds
-from reservation_expiry.domain.reservation import (
-    MAX_TTL_SECONDS,
-    MIN_TTL_SECONDS,
-    NAME_PATTERN,
-    Reservation,
-)
+from reservation_expiry.domain.ids import NAME_PATTERN
+from reservation_expiry.domain.reservation import MAX_TTL_SECONDS, MIN_TTL_SECONDS, Reservation
 from reservation_expiry.infrastructure.application import ReservationApplication
 
 SERVICE = {"service": "reservation-expiry"}

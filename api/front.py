@@ -45,7 +45,7 @@ from reservation_expiry.api.requests import (
     send_answer,
 )
 from reservation_expiry.domain.errors import ReservationExpiryError
-from reservation_expiry.domain.reservation import NAME_PATTERN
+from reservation_expiry.domain.ids import NAME_PATTERN
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.async_reservations import AsyncReservations
 from reservation_expiry.infrastructure.errors import Overloaded

@@ -19,8 +19,7 @@ from reservation_expiry.api.bodies import json_response
 from reservation_expiry.api.contract import render
 from reservation_expiry.api.problems import problem
 from reservation_expiry.domain.durable_object import StorageWritten
-from reservation_expiry.domain.names import named
-from reservation_expiry.domain.reservation import aggregate_id, is_name
+from reservation_expiry.domain.ids import aggregate_id, is_name, named
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EventMapper

@@ -15,8 +15,8 @@ from reservation_expiry.api.bodies import json_response, read_body
 from reservation_expiry.api.preconditions import not_modified, preconditions, tagged
 from reservation_expiry.api.problems import problem
 from reservation_expiry.api.read_routes import DEFAULT_LIMIT, MAX_LIMIT, InvalidParameter, integer
-from reservation_expiry.domain.durable_object import object_id
 from reservation_expiry.domain.errors import InvalidSchedule, PreconditionFailed
+from reservation_expiry.domain.ids import object_id
 from reservation_expiry.domain.schedule import check_name
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.objects.event_schedule import EventSchedule

@@ -231,7 +231,7 @@ class WorkerDoor(Door):
 
     async def _run_front(self, request: Request) -> Any:
         front = self._front_door(FrontContext(), self._env)
-        answer = front.fetch(request)
+        answer = front.fetch(request)  # type: ignore[attr-defined]  # if it has one
         return await answer if inspect.isawaitable(answer) else answer
 
 

@@ -7,12 +7,7 @@ one event; what they do to their alarm is another. An object's id in the log is
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, assert_never
-
-from reservation_expiry.domain.errors import InvalidObjectName
-
-OBJECT_PREFIX = "object/"
-MAX_NAME_CHARACTERS = 255
+from typing import Literal, assert_never
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,45 +97,6 @@ def alarm_after(event: ObjectEvent, alarm_at_ms: int | None) -> int | None:
     if isinstance(event, AlarmSet):
         return event.scheduled_time_ms
     return None if isinstance(event, AlarmEvent) else alarm_at_ms
-
-
-class ObjectId(NamedTuple):
-    """Which object: the name of its class, and its own."""
-
-    class_name: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{OBJECT_PREFIX}{self.class_name}/{self.name}"
-
-
-def object_id(class_name: str, name: str) -> ObjectId:
-    """Raises InvalidObjectName unless the name is 1-255 printable characters."""
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
-        raise InvalidObjectName(
-            f"an object's name is text of 1 to {MAX_NAME_CHARACTERS} characters, not {name!r}"
-        )
-    if not name.isprintable():
-        raise InvalidObjectName(f"an object's name is printable text, which {name!r} is not")
-    return ObjectId(class_name, name)
-
-
-def object_of(aggregate_id: str) -> ObjectId:
-    """The object whose id this is. Raises ValueError if it is none of an object."""
-    identity = parse_object_id(aggregate_id)
-    if identity is None:
-        raise ValueError(f"{aggregate_id!r} is not the id of an object")
-    return identity
-
-
-def parse_object_id(aggregate_id: str) -> ObjectId | None:
-    """The object that an id in the log speaks of, None if it is not one of an object."""
-    if not aggregate_id.startswith(OBJECT_PREFIX):
-        return None
-    class_name, _, name = aggregate_id.removeprefix(OBJECT_PREFIX).partition("/")
-    if not class_name.isidentifier() or not 0 < len(name) <= MAX_NAME_CHARACTERS:
-        return None
-    return ObjectId(class_name, name) if name.isprintable() else None
 
 
 @dataclass(slots=True)

@@ -5,26 +5,21 @@ machines. The aggregate is what makes its effect happen once, by refusing `Expir
 unless the hold is open and due. That refusal is the whole idempotency.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, assert_never
 
 from reservation_expiry.domain.errors import (
     InvalidNow,
-    InvalidReservationId,
     InvalidTtl,
     NotDue,
     NotHeld,
 )
 from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.ids import reservation_name
 
 MIN_TTL_SECONDS = 5
 MAX_TTL_SECONDS = 3600
 MAX_NOW_MS = 2**53 - 1  # the largest integer that a JSON number carries exactly
-
-ID_PREFIX = "reservation/"
-NAME_PATTERN = "[a-z0-9][a-z0-9-]{1,38}[a-z0-9]"
-_NAME = re.compile(NAME_PATTERN)
 
 Status = Literal["held", "expired"]
 
@@ -47,25 +42,7 @@ class Reservation(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.id.removeprefix(ID_PREFIX)
-
-
-def aggregate_id(name: str) -> str:
-    """The id in the log of the reservation called `name`.
-
-    Raises InvalidReservationId unless the name is 3-40 lowercase letters, digits or
-    inner hyphens.
-    """
-    if not is_name(name):
-        raise InvalidReservationId(
-            f"{name!r} is not a reservation id: use 3-40 lowercase letters, digits or hyphens, "
-            "with no hyphen at either end"
-        )
-    return ID_PREFIX + name
-
-
-def is_name(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
+        return reservation_name(self.id)
 
 
 def hold(

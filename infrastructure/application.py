@@ -13,8 +13,8 @@ from eventsourcing.application import Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
 from eventsourcing.utils import Environment, EnvType
 
-from reservation_expiry.domain.names import id_of
-from reservation_expiry.domain.reservation import Reservation, aggregate_id
+from reservation_expiry.domain.ids import aggregate_id, id_of
+from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.alarms.claims import RedriveAlarm
 from reservation_expiry.infrastructure.alarms.clock import AlarmClock
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher

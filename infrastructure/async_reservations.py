@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
-from reservation_expiry.domain.reservation import Reservation, aggregate_id
+from reservation_expiry.domain.ids import aggregate_id
+from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation
 from reservation_expiry.infrastructure.errors import Overloaded, StoreBusy

@@ -1,7 +1,7 @@
 """The commands on one reservation, as work for the writer."""
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX
 from reservation_expiry.domain.errors import NotDue, NotHeld
+from reservation_expiry.domain.ids import is_object
 from reservation_expiry.domain.reservation import Reservation, expire, hold
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
@@ -49,7 +49,7 @@ class Reproject(Work):
 
     def __init__(self, ids: list[str]) -> None:
         self._ids = ids
-        self.aggregate_ids = [i for i in ids if not i.startswith(OBJECT_PREFIX)]
+        self.aggregate_ids = [i for i in ids if not is_object(i)]
 
     def run(self, unit: UnitOfWork) -> int:
         repaired = 0

@@ -22,8 +22,8 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX
 from reservation_expiry.domain.events import ReservationEvent
+from reservation_expiry.domain.ids import is_object
 from reservation_expiry.domain.reservation import Reservation, broken_rule, project
 from reservation_expiry.infrastructure.errors import EventRefused, VersionConflict
 from reservation_expiry.infrastructure.event_mapper import EventMapper
@@ -45,7 +45,7 @@ class RecordEvents(Work):
     def __init__(self, mapper: EventMapper, stored_events: Sequence[StoredEvent]) -> None:
         self._events = [mapper.to_domain_event(stored) for stored in stored_events]
         for event in self._events:
-            if event.originator_id.startswith(OBJECT_PREFIX):
+            if is_object(event.originator_id):
                 raise EventRefused(
                     f"{event.originator_id} is an object, and its owner alone writes its events: "
                     "call its methods"

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from reservation_expiry.domain.durable_object import (
-    OBJECT_PREFIX,
     AlarmEvent,
     ObjectEvent,
     StoredObject,
     alarm_after,
 )
 from reservation_expiry.domain.events import AlarmScheduled, ReservationEvent
-from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, project, starts_anew
+from reservation_expiry.domain.ids import is_object, reservation_name
+from reservation_expiry.domain.reservation import Reservation, project, starts_anew
 from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.checksum import chain
 from reservation_expiry.infrastructure.event_mapper import EventMapper
@@ -132,7 +132,7 @@ class UnitOfWork:
 
     def reproject_any(self, aggregate_id: str) -> Reservation | StoredObject | None:
         """`reproject` or `reproject_object`, as its id says."""
-        if aggregate_id.startswith(OBJECT_PREFIX):
+        if is_object(aggregate_id):
             return self.reproject_object(aggregate_id)
         return self.reproject(aggregate_id)
 
@@ -201,7 +201,7 @@ class UnitOfWork:
             elif reservation_id in self._rescheduled:
                 alarms.append(row_set_to(reservation_id, state.alarm_at_ms))
             if state is None:
-                gone.append(reservation_id.removeprefix(ID_PREFIX))
+                gone.append(reservation_name(reservation_id))
             else:
                 rows.append(reservation_row(state))
         if alarms:

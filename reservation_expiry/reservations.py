@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from reservation_expiry.domain.durable_object import ObjectEvent
 from reservation_expiry.domain.events import ReservationEvent
-from reservation_expiry.domain.names import id_of, name_of
+from reservation_expiry.domain.ids import id_of, name_of
 from reservation_expiry.domain.reservation import Reservation, Status
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication

@@ -18,7 +18,7 @@ from reservation_expiry.api.cli.common import (
     shown_name,
 )
 from reservation_expiry.api.cli.output import print_table
-from reservation_expiry.domain.names import name_of, named
+from reservation_expiry.domain.ids import name_of, named
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.address import Address

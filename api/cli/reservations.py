@@ -24,8 +24,8 @@ from reservation_expiry.api.cli.common import (
 from reservation_expiry.api.cli.output import print_table
 from reservation_expiry.api.contract import render
 from reservation_expiry.api.read_routes import render_event
-from reservation_expiry.domain.names import id_of, named
-from reservation_expiry.domain.reservation import Reservation, aggregate_id, apply
+from reservation_expiry.domain.ids import aggregate_id, id_of, named
+from reservation_expiry.domain.reservation import Reservation, apply
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent

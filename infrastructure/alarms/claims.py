@@ -13,9 +13,9 @@ from random import random
 
 from reservation_expiry.domain.alarm import Outcome
 from reservation_expiry.domain.alarm_slot import AlarmSlot, PlannedSlot
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX
 from reservation_expiry.domain.errors import NotDue, NotHeld
-from reservation_expiry.domain.reservation import ID_PREFIX, expire
+from reservation_expiry.domain.ids import ID_PREFIX, is_object
+from reservation_expiry.domain.reservation import expire
 from reservation_expiry.infrastructure.alarm_row import UnreadableAlarm, decode, row_of
 from reservation_expiry.infrastructure.alarms.company import (
     NOBODY,
@@ -54,7 +54,7 @@ class Claim:
 
     @property
     def is_of_object(self) -> bool:
-        return self.id.startswith(OBJECT_PREFIX)
+        return is_object(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class RedriveAlarm(Work):
 
     def __init__(self, alarm_id: str) -> None:
         self._alarm_id = alarm_id
-        self.aggregate_ids = () if alarm_id.startswith(OBJECT_PREFIX) else (alarm_id,)
+        self.aggregate_ids = () if is_object(alarm_id) else (alarm_id,)
 
     def run(self, unit: UnitOfWork) -> bool:
         alarm_id = self._alarm_id

@@ -97,10 +97,10 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
     """
 
     def __init__(
-        self, engine: Engine, handler: AlarmDispatcher, next_look: NextLook, clock: Clock
+        self, engine: Engine, dispatcher: AlarmDispatcher, next_look: NextLook, clock: Clock
     ) -> None:
         super().__init__(engine=engine, tablename="alarms")
-        self._handler = handler
+        self._dispatcher = dispatcher
         self._next_look = next_look
         self._clock = clock
         self._numbers = count(1)
@@ -121,9 +121,9 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
         out whether the database can be written.
         """
         is_stopping = self._scheduler.state == STATE_STOPPED  # its threads may be gone
-        if is_stopping or self.is_full or self._handler.pause_seconds:
+        if is_stopping or self.is_full or self._dispatcher.pause_seconds:
             return []
-        claims = self._handler.claim()
+        claims = self._dispatcher.claim()
         if not claims:
             return []
         batch = Batch(claims)
@@ -138,10 +138,10 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
         is told in that. None for a time that is none: such a row is for verify to find,
         not to stop us.
         """
-        if self.is_full or self._handler.pause_seconds:
+        if self.is_full or self._dispatcher.pause_seconds:
             return None
         try:
-            seconds = self._next_look(self._handler.scope)
+            seconds = self._next_look(self._dispatcher.scope)
             if seconds is None:
                 return None
             return datetime.now(UTC) + timedelta(seconds=seconds - self._clock.now_ms() / 1000)
@@ -151,13 +151,13 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
             pass
         return None
 
-    def release_unsubmitted(self) -> int:
+    def give_back_unsubmitted(self) -> int:
         """Gives back the batches that no thread was given. How many there were."""
         with self._counting:
             rest = [batch for batch in self._under_way if not batch.is_submitted]
         taken = [batch for batch in rest if batch.take()]
         for batch in taken:
-            self._handler.back_off(batch.claims)
+            self._dispatcher.back_off(batch.claims)
             self._end(batch)
         return len(taken)
 
@@ -165,7 +165,7 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
         if not batch.take():
             return
         try:
-            self._handler.settle(batch.claims)
+            self._dispatcher.settle(batch.claims)
         finally:
             self._end(batch)
             self._scheduler.wakeup()
@@ -249,10 +249,10 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
 class AlarmScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no types
     """Passes that always come back: within the poll interval, whatever happens in them."""
 
-    def __init__(self, store: AlarmJobStore, handler: AlarmDispatcher, clock: Clock) -> None:
+    def __init__(self, store: AlarmJobStore, dispatcher: AlarmDispatcher, clock: Clock) -> None:
         super().__init__(timezone=UTC, daemon=True, jobstore_retry_interval=POLL_SECONDS)
         self._store = store
-        self._handler = handler
+        self._dispatcher = dispatcher
         self._clock = clock
         self.last_pass = time.monotonic()
         self.planned_wake_ms = 0
@@ -266,16 +266,16 @@ class AlarmScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler 
         except Exception:
             logger.exception("a pass over the alarms failed; the next follows")
         finally:
-            self._release_unsubmitted()
+            self._give_back_unsubmitted()
         if wait is None or wait > POLL_SECONDS or self._store.is_full:
             wait = POLL_SECONDS  # a finished batch wakes us sooner
-        wait = min(self._handler.pause_seconds, POLL_SECONDS) or wait
+        wait = min(self._dispatcher.pause_seconds, POLL_SECONDS) or wait
         self.last_pass = time.monotonic()
         self.planned_wake_ms = self._clock.now_ms() + int(wait * 1000)
         return wait
 
-    def _release_unsubmitted(self) -> None:
-        lost = self._store.release_unsubmitted()
+    def _give_back_unsubmitted(self) -> None:
+        lost = self._store.give_back_unsubmitted()
         if lost and self.state != STATE_STOPPED:
             logger.error("%d batches of alarms found no thread and were given back", lost)
 
@@ -289,22 +289,22 @@ class AlarmClock:
     def __init__(
         self,
         engine: Engine,
-        handler: AlarmDispatcher,
+        dispatcher: AlarmDispatcher,
         next_look: NextLook,
         clock: Clock,
         sweep: Callable[[], object],
     ) -> None:
         self._engine = engine
-        self._handler = handler
+        self._dispatcher = dispatcher
         self._next_look = next_look
         self._clock = clock
         self._sweep = sweep
         self._scheduler: AlarmScheduler | None = None
 
     def start(self) -> None:
-        self._handler.begin()
-        store = AlarmJobStore(self._engine, self._handler, self._next_look, self._clock)
-        scheduler = AlarmScheduler(store, self._handler, self._clock)
+        self._dispatcher.begin()
+        store = AlarmJobStore(self._engine, self._dispatcher, self._next_look, self._clock)
+        scheduler = AlarmScheduler(store, self._dispatcher, self._clock)
         scheduler.add_executor(BatchExecutor(MAX_OUTSTANDING_BATCHES), ALARMS)
         scheduler.add_executor(ThreadPoolExecutor(1), HOUSEKEEPING)
         scheduler.add_jobstore(store, ALARMS)
@@ -358,6 +358,6 @@ class AlarmClock:
         try:
             self._sweep()
         except StoreDamaged as error:
-            if not self._handler.remake(error):
+            if not self._dispatcher.remake(error):
                 raise
             self._sweep()

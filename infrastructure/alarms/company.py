@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from reservation_expiry.domain.alarm import company_after
 from reservation_expiry.domain.alarm_slot import AlarmSlot
-from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.domain.ids import is_reservation
 
 Due = tuple[str, AlarmSlot]
 """(id, its state as it stands in the row)"""
@@ -71,11 +71,11 @@ def choose(due: Iterable[Due], crowd: Crowd) -> Chosen:
     """What to claim of the due alarms, the earliest of which come first."""
     due = list(due)
     chosen = Chosen()
-    objects = _company([d for d in due if not d[0].startswith(ID_PREFIX)])
+    objects = _company([d for d in due if not is_reservation(d[0])])
     if _are_suspects(objects) and crowd.under_way and crowd.may_wait:
         objects, chosen.waiting = [], True
     _claim_objects(chosen, objects, crowd)
-    reservations = _company([d for d in due if d[0].startswith(ID_PREFIX)])
+    reservations = _company([d for d in due if is_reservation(d[0])])
     together = len(reservations) + len(objects) + crowd.under_way
     chosen.claims += [(each, together) for each in reservations]
     return chosen

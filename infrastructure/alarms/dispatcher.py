@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any, Protocol
 
-from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.domain.ids import is_reservation
 from reservation_expiry.infrastructure.alarms.claims import (
     RESERVATIONS,
     Attempt,
@@ -87,7 +87,7 @@ class AlarmDispatcher:
         self._log = log
         self._batches_ms: deque[float] = deque(maxlen=BATCHES_MEASURED)
         self._open: dict[str, tuple[Claim, float]] = {}  # and since when, time.monotonic()
-        self._unreleased: deque[list[Claim]] = deque()
+        self._not_given_back: deque[list[Claim]] = deque()
         self._looked_at = -LOOK_AGAIN_SECONDS  # at the projections, and found them whole
         self._pause = 0.0  # seconds
         self._paused_until = 0.0  # time.monotonic()
@@ -125,7 +125,7 @@ class AlarmDispatcher:
 
         Raises StoreError if the database does not answer.
         """
-        while self._unreleased and self.release(self._unreleased.popleft()):
+        while self._not_given_back and self.give_back(self._not_given_back.popleft()):
             pass
         claimed = self._claimed()
         self.claimed_at = time.monotonic()
@@ -151,7 +151,7 @@ class AlarmDispatcher:
     def _open_up(self, claims: list[Claim]) -> None:
         now = time.monotonic()
         for claim in claims:
-            if claim.id.startswith(ID_PREFIX):  # objects' handlers may take a quarter of an hour
+            if is_reservation(claim.id):  # objects' handlers may take a quarter of an hour
                 _, since = self._open.get(claim.id, (claim, now))
                 self._open[claim.id] = claim, since
 
@@ -170,7 +170,7 @@ class AlarmDispatcher:
             claimed: Claimed = self._writer.execute(work)
             return claimed
         except OutcomeUnknown:
-            self._unreleased.append(work.claims)  # which it may still come to make
+            self._not_given_back.append(work.claims)  # which it may still come to make
             raise
 
     def remake(self, error: StoreDamaged) -> bool:
@@ -196,8 +196,8 @@ class AlarmDispatcher:
 
     def settle(self, claims: list[Claim]) -> None:
         """Runs the batch. Never raises for trouble with one alarm or with the database."""
-        ours = [claim for claim in claims if claim.id.startswith(ID_PREFIX)]
-        theirs = [claim for claim in claims if not claim.id.startswith(ID_PREFIX)]
+        ours = [claim for claim in claims if is_reservation(claim.id)]
+        theirs = [claim for claim in claims if not is_reservation(claim.id)]
         try:
             if theirs:
                 self._hand_over(theirs)
@@ -261,9 +261,9 @@ class AlarmDispatcher:
         a batch is settled again: what is due at once would come back at once."""
         self._pause = min(2 * self._pause or PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         self._paused_until = time.monotonic() + self._pause
-        self.release(claims)
+        self.give_back(claims)
 
-    def release(self, claims: list[Claim]) -> bool:
+    def give_back(self, claims: list[Claim]) -> bool:
         """Gives claims back, uncounted; later, if the database does not answer now. Whether
         it did."""
 
@@ -278,7 +278,7 @@ class AlarmDispatcher:
             elif error is not None and is_of_one(error):
                 logger.warning("%s waits for its lease to end: %s", some_of(part), error)
             else:
-                self._unreleased.append(part)
+                self._not_given_back.append(part)
                 return False
         return True
 

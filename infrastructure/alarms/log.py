@@ -9,8 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from reservation_expiry.domain.durable_object import parse_object_id
-from reservation_expiry.domain.names import named
+from reservation_expiry.domain.ids import named, parse_object_id
 from reservation_expiry.infrastructure.alarms.claims import Attempt
 from reservation_expiry.infrastructure.machine.output import standard_output
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX, ObjectId, object_of
+from reservation_expiry.domain.ids import ObjectId, object_of, objects_of
 from reservation_expiry.infrastructure.alarms.claims import (
     Attempt,
     Claim,
@@ -63,9 +63,9 @@ class Objects(Protocol):
 class ObjectAlarmRunner:
     """`take(claims)` from any thread; the rest is the loop's."""
 
-    def __init__(self, host: Objects, handler: AlarmDispatcher, limit_seconds: float) -> None:
+    def __init__(self, host: Objects, dispatcher: AlarmDispatcher, limit_seconds: float) -> None:
         self._host = host
-        self._handler = handler
+        self._dispatcher = dispatcher
         self._limit_seconds = limit_seconds
         self._running: dict[asyncio.Task[None], Claim] = {}
         self._renewed: dict[str, Claim] = {}
@@ -85,7 +85,7 @@ class ObjectAlarmRunner:
         """What the ids of alarms begin with that are run here."""
         if self.running >= MAX_RUNNING or not self._host.accepting or not self._crowd.is_open:
             return ()
-        return tuple(f"{OBJECT_PREFIX}{name}/" for name in self._host.classes)
+        return tuple(objects_of(name) for name in self._host.classes)
 
     def crowd(self) -> tuple[Crowd, Sequence[Claim]]:
         return self._crowd.look()
@@ -108,7 +108,7 @@ class ObjectAlarmRunner:
         try:
             self._host.loop.call_soon_threadsafe(self.start, claims)
         except RuntimeError:  # the loop has ended, and the process is about to
-            self._handler.release(claims)
+            self._dispatcher.give_back(claims)
 
     def parked(self, alarm_ids: list[str]) -> None:
         self._host.loop.call_soon_threadsafe(self._host.park, alarm_ids)
@@ -183,7 +183,7 @@ class ObjectAlarmRunner:
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
             attempt = replace(await self._fail(claim, error), began_at_ms=began_at_ms)
         if attempt is not None:
-            await self._host.loop.run_in_executor(self._reports, self._handler.report, [attempt])
+            await self._host.loop.run_in_executor(self._reports, self._dispatcher.report, [attempt])
 
     async def _in_turn(self, live: LiveObject, claim: Claim) -> Attempt | None:
         async with live.alarm_turn:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from reservation_expiry.domain.durable_object import ObjectId
+from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.objects.changes import Fact
 from reservation_expiry.infrastructure.objects.storage import Storage
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from reservation_expiry.domain.durable_object import ObjectId
 from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import ObjectElsewhere, Overloaded, StoreStopped
 from reservation_expiry.infrastructure.objects.alarms import (

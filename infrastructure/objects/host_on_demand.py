@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX, ObjectId
+from reservation_expiry.domain.ids import ObjectId, objects_of
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import StoreError, StoreStopped
 from reservation_expiry.infrastructure.objects.entrypoint import Bindings
@@ -62,7 +62,7 @@ class HostOnDemand:
 
     def _has_objects(self) -> bool:
         queries = self._application.queries
-        return any(queries.has_objects(f"{OBJECT_PREFIX}{name}/") for name in self._classes)
+        return any(queries.has_objects(objects_of(name)) for name in self._classes)
 
     async def _begin(self) -> ObjectHost:
         async with self._beginning:

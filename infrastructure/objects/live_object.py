@@ -11,7 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from reservation_expiry.domain.durable_object import ObjectId, StoredObject
+from reservation_expiry.domain.durable_object import StoredObject
+from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.errors import ObjectDropped
 from reservation_expiry.infrastructure.objects.changes import Fact
 from reservation_expiry.infrastructure.objects.durable_object import Context, DurableObject

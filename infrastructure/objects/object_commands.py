@@ -116,7 +116,7 @@ class RenewOwner(Work):
         return kept, until_ms
 
 
-class ReleaseObjects(Work):
+class FreeObjects(Work):
     """Lets go of objects, so that any process may have them."""
 
     keeps_house = True
@@ -127,7 +127,7 @@ class ReleaseObjects(Work):
         self._owner = owner
 
     def run(self, unit: UnitOfWork) -> None:
-        unit.session.release(self._object_ids, self._owner)
+        unit.session.free_objects(self._object_ids, self._owner)
 
 
 class LeaveObjects(Work):

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from sortedcontainers import SortedDict
 
-from reservation_expiry.domain.durable_object import ObjectId, StoredObject
+from reservation_expiry.domain.durable_object import StoredObject
 from reservation_expiry.domain.errors import ReservationExpiryError
+from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.errors import ObjectElsewhere, Overloaded
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.object_snapshots import decode_snapshot
@@ -22,7 +23,7 @@ from reservation_expiry.infrastructure.objects.live_object import LiveObject, Ow
 from reservation_expiry.infrastructure.objects.object_commands import (
     Acquired,
     AcquireObject,
-    ReleaseObjects,
+    FreeObjects,
 )
 from reservation_expiry.infrastructure.objects.ownership import Ownership
 from reservation_expiry.infrastructure.objects.snapshot_cadence import ROW_BYTES, SnapshotCadence
@@ -127,7 +128,7 @@ class Residents:
     async def _free(self, object_id: str) -> None:
         """Keeps no row for an object that is not here."""
         try:
-            await self._process.execute(ReleaseObjects([object_id], self._process.token))
+            await self._process.execute(FreeObjects([object_id], self._process.token))
         except ReservationExpiryError as error:
             logger.warning("%s stays ours until the lease ends: %s", object_id, error)
 
@@ -191,7 +192,7 @@ class Residents:
             live.drop(ObjectElsewhere("it was idle"))
         try:
             await self._process.execute(
-                ReleaseObjects([live.id for live in going], self._process.token)
+                FreeObjects([live.id for live in going], self._process.token)
             )
         finally:
             for live in going:
@@ -205,7 +206,7 @@ class Residents:
         # What is wanted and not in memory was dropped after a failure: it only has to be freed.
         stray = [k for k in wanted if k not in self._live and k not in self._making]
         if stray:
-            await self._process.execute(ReleaseObjects(stray, self._process.token))
+            await self._process.execute(FreeObjects(stray, self._process.token))
         late = [o for o in here if o.lingers and now - self._wanted[o.id] >= LINGER_SECONDS]
         await self._end_work_beside(late, "another process wants it")
         await self.let_go(here)

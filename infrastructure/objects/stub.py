@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from reservation_expiry.domain.durable_object import ObjectId, object_id
+from reservation_expiry.domain.ids import ObjectId, object_id
 from reservation_expiry.infrastructure.objects import values
 from reservation_expiry.infrastructure.objects.messages import Request, Response
 from reservation_expiry.infrastructure.objects.running_code import call_task

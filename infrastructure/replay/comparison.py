@@ -11,7 +11,8 @@ from operator import itemgetter
 from typing import Any
 
 from reservation_expiry.domain.alarm_slot import AlarmSlot
-from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, apply, broken_rule
+from reservation_expiry.domain.ids import ID_PREFIX, reservation_name
+from reservation_expiry.domain.reservation import Reservation, apply, broken_rule
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.errors import UndecodableEvent
@@ -77,7 +78,7 @@ def compare(chunk: Chunk, mapper: EventMapper) -> Found:
     found = Found()
     for originator_id, history in groupby(chunk.events, key=itemgetter(0)):
         found.aggregates += 1
-        row = chunk.reservations.pop(originator_id[len(ID_PREFIX) :], None)
+        row = chunk.reservations.pop(reservation_name(originator_id), None)
         alarm = chunk.alarms.pop(originator_id, None)
         state, position = _replay(history, mapper, found)
         if state is not None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
-from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, apply
+from reservation_expiry.domain.ids import is_reservation, reservation_name
+from reservation_expiry.domain.reservation import Reservation, apply
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
 
@@ -37,7 +38,7 @@ def diff(queries: Queries, mapper: EventMapper, from_ms: int, to_ms: int) -> Ite
     position = 0
     while rows := queries.events_recorded(from_ms, to_ms, position, PAGE_EVENTS):
         for row in rows:
-            if not row.originator_id.startswith(ID_PREFIX):
+            if not is_reservation(row.originator_id):
                 continue
             change = _change(queries, mapper, states, row)
             if change is not None:
@@ -56,7 +57,7 @@ def _change(
         row.originator_id, row.originator_version, row.topic, row.state
     )
     states[row.originator_id] = apply(before, event)
-    name = row.originator_id.removeprefix(ID_PREFIX)
+    name = reservation_name(row.originator_id)
     what: What
     match event:
         case Held():

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX
+from reservation_expiry.domain.ids import OBJECT_PREFIX
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.replay.comparison import Difference, Found, compare
 from reservation_expiry.infrastructure.replay.object_comparison import (

@@ -15,8 +15,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX, parse_object_id
-from reservation_expiry.domain.reservation import ID_PREFIX, is_name
+from reservation_expiry.domain.ids import (
+    ID_PREFIX,
+    OBJECT_PREFIX,
+    is_name,
+    is_reservation,
+    parse_object_id,
+    reservation_name,
+)
 from reservation_expiry.infrastructure.checksum import GENESIS, chain
 from reservation_expiry.infrastructure.errors import DamagedLog, StoreDamaged
 from reservation_expiry.infrastructure.event_mapper import EventMapper
@@ -199,7 +205,7 @@ def _name_chunks(
 
     def next_after(after: str) -> str | None:
         found = snapshot.next_id(ID_PREFIX + after, ID_PREFIX + names.upto)
-        return None if found is None else found.removeprefix(ID_PREFIX)
+        return None if found is None else reservation_name(found)
 
     def note(name: str | None, after: str, error: StoreDamaged) -> None:
         _note_unreadable(report, None if name is None else ID_PREFIX + name, after, error)
@@ -293,8 +299,8 @@ def _last_if_known(snapshot: Snapshot) -> int:
 
 def is_ours(originator_id: str) -> bool:
     """Whether it is an id that a reservation or a durable object can have."""
-    if originator_id.startswith(ID_PREFIX):
-        return is_name(originator_id[len(ID_PREFIX) :])
+    if is_reservation(originator_id):
+        return is_name(reservation_name(originator_id))
     return parse_object_id(originator_id) is not None
 
 

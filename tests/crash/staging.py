@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from reservation_expiry.domain.reservation import aggregate_id
+from reservation_expiry.domain.ids import aggregate_id
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.commands import HoldReservation
 from reservation_expiry.infrastructure.startup import prepare

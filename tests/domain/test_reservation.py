@@ -17,16 +17,14 @@ from reservation_expiry.domain.errors import (
     NotHeld,
 )
 from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.ids import ID_PREFIX, aggregate_id, is_name
 from reservation_expiry.domain.reservation import (
-    ID_PREFIX,
     MAX_NOW_MS,
     Reservation,
-    aggregate_id,
     apply,
     broken_rule,
     expire,
     hold,
-    is_name,
     project,
     starts_anew,
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from apscheduler.schedulers.base import STATE_STOPPED
 
-from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.domain.ids import ID_PREFIX
 from reservation_expiry.infrastructure.alarms.clock import (
     AlarmJobStore,
     AlarmScheduler,

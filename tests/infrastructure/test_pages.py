@@ -9,7 +9,8 @@ import pytest
 
 from reservation_expiry.api.http import create_app
 from reservation_expiry.api.read_routes import render_event
-from reservation_expiry.domain.durable_object import StorageWritten, object_id
+from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.domain.ids import object_id
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.replay.transfer import export_log
 from reservation_expiry.infrastructure.stores.address import Address

@@ -6,7 +6,7 @@ import pytest
 
 from reservation_expiry.domain.durable_object import AlarmSet
 from reservation_expiry.domain.events import AlarmScheduled, Expired, Held
-from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.domain.ids import ID_PREFIX
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import EventRefused, VersionConflict
 from reservation_expiry.infrastructure.event_mapper import EventMapper

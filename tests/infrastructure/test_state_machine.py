@@ -24,7 +24,8 @@ from hypothesis.stateful import (
 )
 
 from reservation_expiry.domain.alarm_slot import AlarmSlot
-from reservation_expiry.domain.reservation import ID_PREFIX, project
+from reservation_expiry.domain.ids import ID_PREFIX
+from reservation_expiry.domain.reservation import project
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarms.claims import Claim
 from reservation_expiry.infrastructure.alarms.log import AlarmLog

@@ -10,8 +10,8 @@ from reservation_expiry.infrastructure.errors import (
     StoreBusy,
 )
 from reservation_expiry.infrastructure.objects.object_commands import (
+    FreeObjects,
     LeaveObjects,
-    ReleaseObjects,
     RenewOwner,
     SlowDownAlarm,
     WriteObject,
@@ -87,7 +87,7 @@ def test_a_command_that_was_taken_up_is_waited_for(
 CLAIM = Claim("object/Counter/foo", AlarmSlot(1_000), b"")
 KEEP_OBJECTS = [
     RenewOwner("owner", 5_000),
-    ReleaseObjects(["object/Counter/foo"], "owner"),
+    FreeObjects(["object/Counter/foo"], "owner"),
     LeaveObjects("owner"),
     SlowDownAlarm(CLAIM, None, RuntimeError("on purpose")),
 ]

@@ -12,7 +12,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
-from reservation_expiry.domain.reservation import ID_PREFIX, Reservation, project
+from reservation_expiry.domain.ids import ID_PREFIX
+from reservation_expiry.domain.reservation import Reservation, project
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.checksum import GENESIS, chain
 from reservation_expiry.infrastructure.event_mapper import EventMapper

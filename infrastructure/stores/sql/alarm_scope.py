@@ -1,6 +1,6 @@
 """Which alarm rows a process can run, as SQL."""
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX
+from reservation_expiry.domain.ids import is_object
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 
@@ -19,7 +19,7 @@ def in_scope(scope: AlarmScope, now_ms: int) -> tuple[str, list[object]]:
         # the index of times. A bare range of ids would lead to gathering all, to be sorted.
         where = f"CASE WHEN {begins} THEN TRUE ELSE FALSE END"
         values += bounds
-        if prefix.startswith(OBJECT_PREFIX):  # a reservation is in nobody's hands
+        if is_object(prefix):  # a reservation is in nobody's hands
             where += _NOT_ELSEWHERE
             values += [scope.owner, now_ms]
         wheres.append(where)

@@ -1,7 +1,6 @@
 """Reading the log and its projections side by side, a range of ids at a time."""
 
-from reservation_expiry.domain.durable_object import OBJECT_PREFIX
-from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.domain.ids import ID_PREFIX, OBJECT_PREFIX, reservation_name
 from reservation_expiry.infrastructure.stores.row_types import Chunk, ObjectChunk
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
 from reservation_expiry.infrastructure.stores.sql.tables import (
@@ -41,7 +40,7 @@ def read_chunk(rows: Rows, after_name: str, limit: int, upto_name: str = AFTER_A
     One name alone may have a history that fills memory, so events come as a stream.
     """
     last_id, more = next_ids(rows, ID_PREFIX + after_name, limit, ID_PREFIX + upto_name)
-    last_name = last_id.removeprefix(ID_PREFIX)
+    last_name = reservation_name(last_id)
     ids = (ID_PREFIX + after_name, last_id)
     reservations = {row[0]: row for row in rows.all(_RESERVATIONS, (after_name, last_name))}
     alarms = {row[0]: row for row in rows.all(_ALARMS, ids)}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from reservation_expiry.domain.reservation import ID_PREFIX, Reservation
+from reservation_expiry.domain.ids import ID_PREFIX
+from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AlarmScope

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.domain.ids import ID_PREFIX, reservation_name
 from reservation_expiry.infrastructure.errors import DamagedLog, StoreUnavailable
 from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
@@ -204,7 +204,7 @@ class Session(ABC):
 
     def alarms_set(self, after_id: str, limit: int) -> list[tuple[str, int]]:
         """(id, when) of the next alarms behind an id that the read model says are set."""
-        name = after_id.removeprefix(ID_PREFIX)
+        name = reservation_name(after_id)
         if after_id < ID_PREFIX:  # objects come before reservations
             found = self._fetch(_OBJECTS_SET, (after_id, limit))
             if found:
@@ -292,11 +292,11 @@ class Session(ABC):
         self._delete("ownerships", tokens, key="owner")
         self._delete("owners", tokens, key="token")
 
-    def release(self, object_ids: Sequence[str], owner: str) -> None:
+    def free_objects(self, object_ids: Sequence[str], owner: str) -> None:
         """These objects of the owner's are free."""
         among, wanted = self._among("id", object_ids)
-        release = f"DELETE FROM ownerships WHERE {among} AND owner = ?"
-        self._write("ownerships", release, (wanted, owner))
+        freed = f"DELETE FROM ownerships WHERE {among} AND owner = ?"
+        self._write("ownerships", freed, (wanted, owner))
 
     def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
         among, wanted = self._among(key, keys)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reservation_expiry.domain.reservation import ID_PREFIX
+from reservation_expiry.domain.ids import is_reservation, reservation_name
 from reservation_expiry.infrastructure.stores.row_types import Chunk, ObjectChunk
 from reservation_expiry.infrastructure.stores.sql.chunks import (
     AFTER_ALL_NAMES,
@@ -44,8 +44,8 @@ class Snapshot:
             for (originator_id,) in self.rows.all(
                 "SELECT originator_id FROM events WHERE position = ?", (position,)
             ):
-                if isinstance(originator_id, str) and originator_id.startswith(ID_PREFIX):
-                    yield originator_id.removeprefix(ID_PREFIX)
+                if isinstance(originator_id, str) and is_reservation(originator_id):
+                    yield reservation_name(originator_id)
 
     def next_id(self, after_id: str, upto_id: str) -> str | None:
         """The next id in the log behind one, None if there is none up to another."""
