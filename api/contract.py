@@ -19,6 +19,7 @@ from werkzeug.routing import BaseConverter, Rule
 
 from reservation_expiry.api.bodies import read_body
 from reservation_expiry.api.js_json import MAX_SAFE_INTEGER, NotJson, integer_at
+from reservation_expiry.api.rendering import render
 from reservation_expiry.domain.alarm import looks_like_seconds
 from reservation_expiry.domain.ids import NAME_PATTERN
 from reservation_expiry.domain.reservation import MAX_TTL_SECONDS, MIN_TTL_SECONDS, Reservation
@@ -91,21 +92,6 @@ def add_contract_routes(app: Flask, contract: Contract, *, replay_route: bool) -
     if replay_route:
         _route(app, "/reservations/<name:name>/replay-alarm", "replay", contract.replay)
     app.register_error_handler(404, lambda _: _response(refusal(400, BAD_ID)))
-
-
-def render(name: str, state: Reservation | None) -> dict[str, object]:
-    """A reservation as the contract shows it; one that was never held is `missing`."""
-    if state is None:
-        return {"reservationId": name, "status": "missing", "alarmAt": None}
-    return {
-        "reservationId": name,
-        "status": state.status,
-        "createdAt": state.created_at_ms,
-        "expiresAt": state.expires_at_ms,
-        "expiredAt": state.expired_at_ms,
-        "expirationCount": state.expiration_count,
-        "alarmAt": state.alarm_at_ms,
-    }
 
 
 def shown(name: str, state: Reservation | None) -> Answer:

@@ -7,24 +7,18 @@ in problem documents.
 import base64
 import binascii
 import re
-from dataclasses import fields
-from functools import cache
 from http import HTTPStatus
 from typing import TypeVar
 
-import msgspec
 from flask import Flask, Response, request
 
 from reservation_expiry.api.bodies import json_response
 from reservation_expiry.api.contract import render
 from reservation_expiry.api.problems import problem
-from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.api.rendering import render_event
 from reservation_expiry.domain.ids import aggregate_id, is_name, named
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.errors import UndecodableEvent
-from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.readiness import Readiness
-from reservation_expiry.infrastructure.stores.sql.queries import RecordedEvent
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
@@ -128,37 +122,6 @@ def not_ready(reason: str) -> Response:
     response = json_response({"status": "not ready", "reasons": [reason]}, 503)
     response.headers["Retry-After"] = "1"
     return response
-
-
-def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
-    """An event for clients; one that cannot be decoded says so in `problem`."""
-    shown: dict[str, object] = {
-        "position": row.position,
-        "version": row.originator_version,
-        "event": row.topic.rpartition(".")[2],
-        "recordedAt": row.recorded_at_ms,
-    }
-    try:
-        event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
-    except UndecodableEvent as error:
-        return {**shown, "data": None, "problem": str(error)}
-    names = _own_fields(type(event))  # type: ignore[arg-type]  # mypy asks instances for the hash
-    data = {_camel(name): getattr(event, name) for name in names}
-    if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
-        data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
-    return {**shown, "data": data}
-
-
-@cache
-def _own_fields(event_class: type) -> tuple[str, ...]:
-    names = (field.name for field in fields(event_class))
-    return tuple(name for name in names if not name.startswith("originator_"))
-
-
-def _camel(key: str) -> str:
-    """created_at_ms -> createdAt"""
-    first, *rest = key.removesuffix("_ms").split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def integer(name: str, default: Default, low: int, high: int) -> int | Default:

@@ -60,7 +60,7 @@ class ReservationApplication(Application[str]):
             self.writer, alarm_log or AlarmLog(), remake_what_is_damaged
         )
         self.alarm_clock = AlarmClock(
-            self._store.engine(), self.alarm_dispatcher, self._next_look, self.clock, self.sweep
+            self._store.engine, self.alarm_dispatcher, self._next_look, self.clock, self.sweep
         )
         self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_dispatcher, self._backlog)
         self._watch = self._store.watch(self.alarm_clock.wake_for)

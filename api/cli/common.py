@@ -14,7 +14,6 @@ import msgspec
 from reservation_expiry.api.cli import EXIT_REFUSED
 from reservation_expiry.domain.alarm import looks_like_seconds
 from reservation_expiry.domain.errors import DomainError, ReservationExpiryError
-from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import InvalidAddress
 from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_datetime
 from reservation_expiry.infrastructure.settings import DEFAULT_DATABASE
@@ -27,6 +26,9 @@ from reservation_expiry.infrastructure.stores.address import (
 )
 from reservation_expiry.infrastructure.stores.opening import opened
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
+
+if TYPE_CHECKING:  # most commands only ask
+    from reservation_expiry.infrastructure.application import ReservationApplication
 
 EXIT_DIFFERENT = 1
 EXIT_CANNOT_LISTEN = 4
@@ -161,13 +163,15 @@ def queries(address: Address, *, log_only: bool = False) -> Iterator[Queries]:
 
 
 @contextmanager
-def application(address: Address) -> Iterator[ReservationApplication]:
+def application(address: Address) -> "Iterator[ReservationApplication]":
     """For commands that change something, beside a running server or without one.
 
     The alarms are left to a server.
     """
     with opened(address, to_write=True):
         pass
+    from reservation_expiry.infrastructure.application import ReservationApplication
+
     running = ReservationApplication(address)
     running.start(alarms=False)
     try:

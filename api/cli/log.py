@@ -20,7 +20,7 @@ from reservation_expiry.api.cli.common import (
     queries,
 )
 from reservation_expiry.api.cli.output import print_table, progress
-from reservation_expiry.api.contract import render
+from reservation_expiry.api.rendering import render
 from reservation_expiry.domain.ids import name_of
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.event_mapper import EventMapper

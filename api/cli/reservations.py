@@ -22,8 +22,7 @@ from reservation_expiry.api.cli.common import (
     shown_name,
 )
 from reservation_expiry.api.cli.output import print_table
-from reservation_expiry.api.contract import render
-from reservation_expiry.api.read_routes import render_event
+from reservation_expiry.api.rendering import render, render_event
 from reservation_expiry.domain.ids import aggregate_id, id_of, named
 from reservation_expiry.domain.reservation import Reservation, apply
 from reservation_expiry.infrastructure.event_mapper import EventMapper

@@ -18,7 +18,6 @@ from reservation_expiry.api.cli.common import (
     print_json,
 )
 from reservation_expiry.api.cli.output import print_table
-from reservation_expiry.api.schedules import Schedules
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.stores.address import Address
 
@@ -116,6 +115,8 @@ def _ask(database: Address, name: str, method: str, *args: Any) -> Any:
     """What a method of the schedule answers, run in this process."""
 
     async def ask(running: ReservationApplication) -> Any:
+        from reservation_expiry.api.schedules import Schedules
+
         schedules = Schedules(running)
         try:
             return await schedules.call(name, method, *args)

@@ -71,6 +71,9 @@ class ObjectAlarms(Protocol):
         ...
 
 
+NextLook = Callable[[AlarmScope], float | None]
+"""The earliest `next_run_time` in a scope, in Unix seconds."""
+
 Remake = Callable[[Callable[[Work], Any], StoreDamaged], bool]
 """Makes damaged projections anew with `execute`. Returns whether there were any."""
 

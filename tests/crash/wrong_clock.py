@@ -23,9 +23,9 @@ class WrongDatetime(datetime):
 if __name__ == "__main__":
     import apscheduler.schedulers.base
 
-    import reservation_expiry.infrastructure.alarms.clock
+    import reservation_expiry.infrastructure.alarms.scheduler
     from reservation_expiry.api.cli import main
 
     apscheduler.schedulers.base.datetime = WrongDatetime
-    reservation_expiry.infrastructure.alarms.clock.datetime = WrongDatetime
+    reservation_expiry.infrastructure.alarms.scheduler.datetime = WrongDatetime
     main()

@@ -47,9 +47,9 @@ MAY_IMPORT = {
     "objects": {"basics", "machine", "stores", "writing", "alarms", "application"},
 }
 ONLY_IN = {
-    "apscheduler": ("infrastructure/alarms/clock.py",),
+    "apscheduler": ("infrastructure/alarms/scheduler.py",),
     "sqlalchemy": (
-        "infrastructure/alarms/clock.py",
+        "infrastructure/alarms/scheduler.py",
         "infrastructure/stores/",
     ),
     "sqlite3": ("infrastructure/stores/sqlite/",),
@@ -295,14 +295,14 @@ BAD = {
     "a second user of apscheduler": (
         libraries_stay_where_they_belong,
         Module("infrastructure/x.py", "\nfrom apscheduler.job import Job\n"),
-        ["infrastructure/x.py:2: apscheduler is for infrastructure/alarms/clock.py only"],
+        ["infrastructure/x.py:2: apscheduler is for infrastructure/alarms/scheduler.py only"],
     ),
     "SQL outside the store": (
         libraries_stay_where_they_belong,
         Module("api/x.py", "import sqlite3\nimport sqlalchemy.sql\n"),
         [
             "api/x.py:1: sqlite3 is for infrastructure/stores/sqlite/ only",
-            "api/x.py:2: sqlalchemy is for infrastructure/alarms/clock.py and "
+            "api/x.py:2: sqlalchemy is for infrastructure/alarms/scheduler.py and "
             "infrastructure/stores/ only",
         ],
     ),

@@ -13,14 +13,14 @@ import pytest
 from apscheduler.schedulers.base import STATE_STOPPED
 
 from reservation_expiry.domain.ids import ID_PREFIX
-from reservation_expiry.infrastructure.alarms.clock import (
+from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
+from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.alarms.scheduler import (
     AlarmJobStore,
     AlarmScheduler,
     AtOnce,
     BatchExecutor,
 )
-from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
-from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import OutcomeUnknown, StoreBusy
 from reservation_expiry.infrastructure.instants import datetime_of_ms

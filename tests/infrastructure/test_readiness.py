@@ -11,9 +11,9 @@ import pytest
 from reservation_expiry.infrastructure import readiness
 from reservation_expiry.infrastructure.alarms import dispatcher as alarm_dispatcher
 from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms
-from reservation_expiry.infrastructure.alarms.clock import AlarmJobStore
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
+from reservation_expiry.infrastructure.alarms.scheduler import AlarmJobStore
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import StoreBusy
 from reservation_expiry.infrastructure.startup import prepare
@@ -36,7 +36,7 @@ def _little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "ALARM_LIMIT_SECONDS", LIMIT_SECONDS)
     monkeypatch.setattr(readiness, "ASK_SECONDS", 0.3)
     monkeypatch.setattr(
-        "reservation_expiry.infrastructure.alarms.clock.POLL_SECONDS", LIMIT_SECONDS / 4
+        "reservation_expiry.infrastructure.alarms.scheduler.POLL_SECONDS", LIMIT_SECONDS / 4
     )
 
 

@@ -1,0 +1,58 @@
+"""How states and events are shown, over HTTP and on the command line alike."""
+
+from dataclasses import fields
+from functools import cache
+
+import msgspec
+
+from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.infrastructure.errors import UndecodableEvent
+from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.stores.sql.queries import RecordedEvent
+
+
+def render(name: str, state: Reservation | None) -> dict[str, object]:
+    """A reservation as the contract shows it; one that was never held is `missing`."""
+    if state is None:
+        return {"reservationId": name, "status": "missing", "alarmAt": None}
+    return {
+        "reservationId": name,
+        "status": state.status,
+        "createdAt": state.created_at_ms,
+        "expiresAt": state.expires_at_ms,
+        "expiredAt": state.expired_at_ms,
+        "expirationCount": state.expiration_count,
+        "alarmAt": state.alarm_at_ms,
+    }
+
+
+def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
+    """An event for clients; one that cannot be decoded says so in `problem`."""
+    shown: dict[str, object] = {
+        "position": row.position,
+        "version": row.originator_version,
+        "event": row.topic.rpartition(".")[2],
+        "recordedAt": row.recorded_at_ms,
+    }
+    try:
+        event = mapper.decode(row.originator_id, row.originator_version, row.topic, row.state)
+    except UndecodableEvent as error:
+        return {**shown, "data": None, "problem": str(error)}
+    names = _own_fields(type(event))  # type: ignore[arg-type]  # mypy asks instances for the hash
+    data = {_camel(name): getattr(event, name) for name in names}
+    if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
+        data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
+    return {**shown, "data": data}
+
+
+@cache
+def _own_fields(event_class: type) -> tuple[str, ...]:
+    names = (field.name for field in fields(event_class))
+    return tuple(name for name in names if not name.startswith("originator_"))
+
+
+def _camel(key: str) -> str:
+    """created_at_ms -> createdAt"""
+    first, *rest = key.removesuffix("_ms").split("_")
+    return first + "".join(word.capitalize() for word in rest)
