@@ -141,8 +141,8 @@ class ReservationApplication(Application[str]):
 
     def _strays(self) -> list[str]:
         """Takes as long as it takes: it looks at every row."""
-        with self._store.snapshot() as snapshot:
-            return Queries(snapshot.rows).strays(SWEEP_LIMIT)
+        with self._store.read_transaction() as reads:
+            return Queries(reads.rows).strays(SWEEP_LIMIT)
 
     def _next_look(self, scope: AlarmScope) -> float | None:
         return self.queries.next_look(scope, self.clock.now_ms())

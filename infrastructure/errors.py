@@ -141,6 +141,12 @@ class UnknownTopic(UndecodableEvent):
     sentence = "its history has an event of a kind that is not known here"
 
 
+class ImportRefused(ReservationExpiryError):
+    """The file is not a whole and undamaged log, or must not go where it was to go."""
+
+    code = "import-refused"
+
+
 class DatabaseRefused(ReservationExpiryError):
     """The database file is not one that this code may open for service."""
 

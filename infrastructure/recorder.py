@@ -126,7 +126,7 @@ class Recorder(ApplicationRecorder):
         ]
 
     def max_notification_id(self) -> int | None:
-        return self._queries.head() or None
+        return self._queries.head().position or None
 
     def subscribe(
         self, gt: int | None = None, topics: Sequence[str] = ()

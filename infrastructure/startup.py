@@ -48,8 +48,8 @@ def prepare(address: Address) -> Prepared:
         for caution in store.cautions():
             logger.warning("%s", caution)
         repaired = _repair(store) if _needs_repair(store) else 0
-        with store.snapshot() as snapshot:  # a scan, which may take long
-            return Prepared(Queries(snapshot.rows).overview(), repaired)
+        with store.read_transaction() as reads:  # a scan, which may take long
+            return Prepared(Queries(reads.rows).overview(), repaired)
     finally:
         store.close()
 
@@ -82,8 +82,8 @@ def check(address: Address) -> str:
 
 def _needs_repair(store: Store) -> bool:
     """What counting tells. The first sweep, right after the start, looks closely."""
-    with store.snapshot() as snapshot:
-        queries = Queries(snapshot.rows)
+    with store.read_transaction() as reads:
+        queries = Queries(reads.rows)
         return queries.projections_behind() or not queries.as_many_alarms_as_set()
 
 

@@ -22,8 +22,8 @@ from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.checksum import chain
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.projections import reservation_row
-from reservation_expiry.infrastructure.stores.row_types import ObjectRow
-from reservation_expiry.infrastructure.stores.sql.session import EventRow, Session, TailRow
+from reservation_expiry.infrastructure.stores.row_types import EventRow, ObjectRow
+from reservation_expiry.infrastructure.stores.sql.session import Session, TailRow
 
 
 class Work:
@@ -181,7 +181,7 @@ class UnitOfWork:
         return project(None, events)
 
     def _event_rows(self) -> list[EventRow]:
-        position, checksum = self.session.head()
+        position, checksum, _ = self.session.head()
         rows = []
         for event in self._events:
             position += 1

@@ -113,7 +113,7 @@ def export(file: str, force: bool, database: Address) -> None:
     started = time.perf_counter()
     with (
         opened(database, log_only=True) as store,
-        progress("exporting", Queries(store).head()) as advance,
+        progress("exporting", Queries(store).head().position) as advance,
     ):
         events = export_log(store, file, advance, force=force)
     with suppress(OSError):  # what counts was written
@@ -184,7 +184,7 @@ def diff(from_ms: int, to_ms: int, database: Address, as_json: bool) -> None:
 
 
 def _rebuilding(running: ReservationApplication) -> AbstractContextManager[Callable[[int], None]]:
-    return progress("rebuilding", running.queries.head())
+    return progress("rebuilding", running.queries.head().position)
 
 
 def _print_differences(differences: list[Difference], found: int) -> None:

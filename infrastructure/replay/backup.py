@@ -6,28 +6,27 @@ transaction, under its log's lock. Either way an interruption leaves the target 
 nothing that somebody else wrote there meanwhile is lost.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import cast
 
-from reservation_expiry.infrastructure.errors import DamagedLog, DatabaseRefused, VersionConflict
+from reservation_expiry.infrastructure.errors import (
+    DamagedLog,
+    DatabaseRefused,
+    ImportRefused,
+    VersionConflict,
+)
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.machine.files import FileRefused, make_folder, part_beside
 from reservation_expiry.infrastructure.replay.parallel import verify_with_all_cores
-from reservation_expiry.infrastructure.replay.rebuild import rebuild_store
-from reservation_expiry.infrastructure.replay.transfer import ImportRefused, read_log, read_store
+from reservation_expiry.infrastructure.replay.rebuild import rebuild
+from reservation_expiry.infrastructure.replay.transfer import read_log, read_store
 from reservation_expiry.infrastructure.replay.verify import Progress, VerifyReport
-from reservation_expiry.infrastructure.stores.address import (
-    Address,
-    PostgresAddress,
-    refuse_no_file,
-)
+from reservation_expiry.infrastructure.stores.address import Address, refuse_no_file
 from reservation_expiry.infrastructure.stores.opening import opened
-from reservation_expiry.infrastructure.stores.sql.session import EventRow
-from reservation_expiry.infrastructure.stores.sqlite.database_file import Claim, claimed, copy, fill
-from reservation_expiry.infrastructure.stores.sqlite.store import SqliteStore
-from reservation_expiry.infrastructure.stores.store import open_store
+from reservation_expiry.infrastructure.stores.row_types import EventRow
+from reservation_expiry.infrastructure.stores.store import DatabaseFile, Store, open_store
+from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 TWO_VERSIONS = "two events have the same version of one reservation"
 
@@ -57,27 +56,32 @@ def restore(
     force: bool = False,
 ) -> VerifyReport:
     """Puts a backup in the target's place: a backup the other way. Raises as `backup`."""
-    return _copied(source, _file_at(target), progress, force=force, to_serve=True)
+    return _copied(source, _as_file(target).path, progress, force=force, to_serve=True)
 
 
 def _copied(
     source: Address, target: Path, progress: Progress, *, force: bool, to_serve: bool
 ) -> VerifyReport:
-    file = _file_at(source)
-    refuse_no_file(file)
+    origin, place = _as_file(source), _as_file(target)
+    refuse_no_file(origin.path)
     refuse_no_file(target)
-    if target.exists() and file.exists() and target.samefile(file):
+    if target.exists() and origin.path.exists() and target.samefile(origin.path):
         raise DatabaseRefused(f"{target} is the database itself")
-    with opened(file, log_only=True) as store:
+    with opened(source, log_only=True) as store:
         if to_serve:
             make_folder(target.parent)
-        with claimed(target) as claim, part_beside(claim.path) as part:
+        with place.claimed() as claim, part_beside(claim.path) as part:
             if claim.holds_events() and not force:
                 raise FileRefused(f"{target} holds events already: --force replaces it")
-            copy(cast(SqliteStore, store), part)
+            store.as_file().copy_to(part)
             report = _verified_part(part, progress)
             claim.put(part, to_serve=to_serve)
             return report
+
+
+def _as_file(address: Address) -> DatabaseFile:
+    """Nothing is opened. Raises DatabaseRefused if it is a server's."""
+    return open_store(address).as_file()
 
 
 def import_log(
@@ -103,66 +107,45 @@ def copy_log(
 
 
 def _fill(target: Address, batches: Iterable[list[EventRow]], progress: Progress) -> VerifyReport:
-    if isinstance(target, PostgresAddress):
-        return _fill_server(target, batches, progress)
-    refuse_no_file(target)
-    make_folder(target.parent)
-    with claimed(target) as claim, part_beside(claim.path) as part:
-        return _fill_file(claim, part, batches, progress)
-
-
-def _fill_file(
-    claim: Claim, part: Path, batches: Iterable[list[EventRow]], progress: Progress
-) -> VerifyReport:
-    if claim.holds_events():
-        raise ImportRefused(f"{claim.path} holds events already: import into a new file")
-    store = SqliteStore(part)
-    store.migrate()
+    store = open_store(target)
     try:
-        fill(store, batches)
-        rebuild_store(store)
-    except VersionConflict as error:
-        raise ImportRefused(TWO_VERSIONS) from error
+        return fill(store, batches, progress)
     finally:
         store.close()
-    report = _verified(part, progress)
-    claim.put(part, to_serve=True)
-    return report
 
 
-def _fill_server(
-    target: PostgresAddress, batches: Iterable[list[EventRow]], progress: Progress
+def fill(
+    store: Store, batches: Iterable[list[EventRow]], progress: Progress = lambda events: None
 ) -> VerifyReport:
-    # A process that has to do with files only has no use for the driver.
-    from reservation_expiry.infrastructure.replay.fill import fill as fill_server
-    from reservation_expiry.infrastructure.stores.postgres.store import PostgresStore
+    """Takes events, as they are, into an empty log, projects and verifies them.
 
-    rows = iter(batches)
-    first = next(rows, [])  # what is wrong with the source is said before anything is made
-    store = PostgresStore(target)
-    try:
-        store.migrate()
+    Raises ImportRefused if the log is not empty or has two events of one version.
+    """
+    mapper = EventMapper()
+    with store.filling() as filling:
+
+        def execute(work: Work) -> object:
+            with filling.transaction() as session:
+                return work.run(UnitOfWork(session, mapper, store.clock.now_ms()))
+
         try:
-            fill_server(store, chain([first], rows), EventMapper())
+            filling.append(_first_read(batches))
+            rebuild(execute, mapper)
         except VersionConflict as error:
             raise ImportRefused(TWO_VERSIONS) from error
-    finally:
-        store.close()
-    return _verified(target, progress)
+        return filling.finish(lambda address: _verified(address, progress))
 
 
-def _file_at(address: Address) -> Path:
-    if isinstance(address, PostgresAddress):
-        raise DatabaseRefused(
-            f"{address} is a server's database: back it up with pg_dump or pg_basebackup, "
-            "or move its log with `reservation-expiry copy`"
-        )
-    return address
+def _first_read(batches: Iterable[list[EventRow]]) -> Iterator[list[EventRow]]:
+    """What is wrong with the source is said before anything is made."""
+    rows = iter(batches)
+    first = next(rows, [])
+    return chain([first], rows)
 
 
 def _verified_part(part: Path, progress: Progress) -> VerifyReport:
     """Of a copy, which may be of an older schema until now."""
-    store = SqliteStore(part)
+    store = open_store(part)
     try:
         store.migrate()
     finally:

@@ -51,7 +51,7 @@ def verify_with_all_cores(
 def events_in(store: Store) -> int:
     """How many events a log has, 0 if it has lost its head."""
     try:
-        return Queries(store).head()
+        return Queries(store).head().position
     except (DamagedLog, StoreDamaged):
         return 0
 

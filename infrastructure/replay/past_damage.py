@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from reservation_expiry.infrastructure.errors import StoreDamaged
+from reservation_expiry.infrastructure.stores.sql.read_transaction import ReadTransaction
 from reservation_expiry.infrastructure.stores.sql.rows import PAGE_ROWS
-from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
 
 SMALLER = 16  # times
 
@@ -27,18 +27,18 @@ class Unreadable:
 
 
 def log_past_damage(
-    snapshot: Snapshot, after: int, upto: int
+    reads: ReadTransaction, after: int, upto: int
 ) -> Iterator[list[tuple[Any, ...]] | Unreadable]:
     """Pages of the log in order, and which events cannot be read in between."""
     limit = PAGE_ROWS
     while after < upto:
         try:
-            page = snapshot.log_page(after, upto, limit)
+            page = reads.log_page(after, upto, limit)
         except StoreDamaged as error:
             if limit > 1:
                 limit = max(limit // SMALLER, 1)
                 continue
-            end = _end_of_damage(snapshot, after, upto)
+            end = _end_of_damage(reads, after, upto)
             yield Unreadable(after, end, str(error))
             after, limit = end, PAGE_ROWS
             continue
@@ -49,25 +49,25 @@ def log_past_damage(
         limit = min(limit * SMALLER, PAGE_ROWS)
 
 
-def _end_of_damage(snapshot: Snapshot, after: int, upto: int) -> int:
+def _end_of_damage(reads: ReadTransaction, after: int, upto: int) -> int:
     """The position behind which an event can be read again, the one behind `after` cannot."""
     step = 1
-    while after + step < upto and not _is_readable(snapshot, after + step, upto):
+    while after + step < upto and not _is_readable(reads, after + step, upto):
         after += step
         step *= 2
     readable = min(after + step, upto)
     while readable - after > 1:
         middle = (after + readable) // 2
-        if _is_readable(snapshot, middle, upto):
+        if _is_readable(reads, middle, upto):
             readable = middle
         else:
             after = middle
     return readable
 
 
-def _is_readable(snapshot: Snapshot, after: int, upto: int) -> bool:
+def _is_readable(reads: ReadTransaction, after: int, upto: int) -> bool:
     try:
-        snapshot.log_page(after, upto, 1)
+        reads.log_page(after, upto, 1)
     except StoreDamaged:
         return False
     return True

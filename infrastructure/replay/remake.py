@@ -68,7 +68,7 @@ class RemakeReservations(Remake):
     table = "reservations"
 
     def is_too_long(self, unit: UnitOfWork) -> bool:
-        return unit.session.head()[0] > REPLAYED_EVENTS
+        return unit.session.head().position > REPLAYED_EVENTS
 
     def fill(self, unit: UnitOfWork) -> int:
         count = 0

@@ -16,13 +16,12 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.checksum import GENESIS, chain
-from reservation_expiry.infrastructure.errors import UndecodableEvent
+from reservation_expiry.infrastructure.errors import ImportRefused, UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EventMapper, Integer
 from reservation_expiry.infrastructure.machine.files import opened_for_writing
 from reservation_expiry.infrastructure.replay.verify import is_ours
-from reservation_expiry.infrastructure.stores.sql.session import EventRow
+from reservation_expiry.infrastructure.stores.row_types import EventRow
 from reservation_expiry.infrastructure.stores.store import Store
 
 FORMAT = "reservation-expiry-log"
@@ -30,12 +29,6 @@ FORMAT_VERSION = 1
 HEADER_LIMIT_BYTES = 4_096
 LINE_LIMIT_BYTES = 64 * 1024 * 1024  # an event of 8 MiB, escaped, with room to spare
 BATCH_EVENTS = 2_000
-
-
-class ImportRefused(ReservationExpiryError):
-    """The file is not a whole and undamaged log, or must not go where it was to go."""
-
-    code = "import-refused"
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,10 +71,10 @@ def export_log(
     FileRefused, OSError if the file cannot be written, and UndecodableEvent for a state that
     is not text.
     """
-    with store.snapshot() as snapshot, _opened_for_writing(target, force) as out:
-        events, digest, _ = snapshot.head()
+    with store.read_transaction() as reads, _opened_for_writing(target, force) as out:
+        events, digest, _ = reads.head()
         out.write(_encode(Header(FORMAT, FORMAT_VERSION, events, digest.hex())) + b"\n")
-        for page in snapshot.log():
+        for page in reads.log():
             out.write(b"".join(map(_line, page)))
             progress(len(page))
     return events
@@ -120,10 +113,10 @@ def read_store(
     store: Store, mapper: EventMapper, progress: Progress = lambda events: None
 ) -> Iterator[list[EventRow]]:
     """The events of another database, from one commit, checked as those of a file are."""
-    with store.snapshot() as snapshot:
-        head, digest, _ = snapshot.head()
+    with store.read_transaction() as reads:
+        head, digest, _ = reads.head()
         position, checksum = 0, GENESIS
-        for page in snapshot.log():
+        for page in reads.log():
             for row in page:
                 _check(row, f"event {position + 1}", position + 1, checksum, mapper)
                 position, checksum = row[0], row[-1]

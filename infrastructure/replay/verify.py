@@ -37,7 +37,7 @@ from reservation_expiry.infrastructure.replay.past_damage import (
     log_past_damage,
 )
 from reservation_expiry.infrastructure.stores.sql.chunks import AFTER_ALL_NAMES
-from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
+from reservation_expiry.infrastructure.stores.sql.read_transaction import ReadTransaction
 from reservation_expiry.infrastructure.stores.store import Store
 
 CHUNK_NAMES = 1_000
@@ -116,12 +116,12 @@ def verify(
 
 def verify_with(store: Store, run_parts: RunParts) -> VerifyReport:
     """`verify`, with the parts left to `run_parts`."""
-    with store.snapshot() as snapshot:
-        report = _verify_head(snapshot)
+    with store.read_transaction() as reads:
+        report = _verify_head(reads)
         parts: list[Part] = [
             AllObjects(),
             *_position_ranges(report.head),
-            *_name_ranges(snapshot, report.head),
+            *_name_ranges(reads, report.head),
         ]
     for part in run_parts(parts):
         report.join(part)
@@ -135,14 +135,14 @@ def verify_part(
     store: Store, mapper: EventMapper, part: Part, progress: Progress = lambda events: None
 ) -> VerifyReport:
     """What one part brings, read from one commit. What cannot be read is in the report."""
-    with store.snapshot() as snapshot:
+    with store.read_transaction() as reads:
         if isinstance(part, PositionRange):
-            return _verify_positions(snapshot, part, progress)
+            return _verify_positions(reads, part, progress)
         report = VerifyReport()
         chunks = (
-            _name_chunks(snapshot, mapper, part, report)
+            _name_chunks(reads, mapper, part, report)
             if isinstance(part, NameRange)
-            else _object_chunks(snapshot, mapper, report)
+            else _object_chunks(reads, mapper, report)
         )
         for found in chunks:
             report.aggregates += found.aggregates
@@ -151,15 +151,15 @@ def verify_part(
         return report
 
 
-def _verify_head(snapshot: Snapshot) -> VerifyReport:
+def _verify_head(reads: ReadTransaction) -> VerifyReport:
     report = VerifyReport()
     try:
-        head = snapshot.head()
+        head = reads.head()
         report.head, report.digest = head.position, head.checksum.hex()
-        last = snapshot.last_position()
+        last = reads.last_position()
     except (DamagedLog, StoreDamaged) as error:
         report.cannot_read("", None, f"the log's head or its end: {error}")
-        report.head = report.head or _last_if_known(snapshot)
+        report.head = report.head or _last_if_known(reads)
         return report
     if head.projected_position != head.position:
         problem = f"the projections stand at position {head.projected_position}"
@@ -168,7 +168,7 @@ def _verify_head(snapshot: Snapshot) -> VerifyReport:
     if last != head.position:
         problem = f"the log ends at position {last}, but position {head.position} was committed"
         report.add(Difference("", last, problem))
-    elif _checksum_before(snapshot, last) not in (head.checksum, None):
+    elif _checksum_before(reads, last) not in (head.checksum, None):
         report.add(Difference("", last, "the head has another checksum than the last event"))
     return report
 
@@ -178,14 +178,14 @@ def _position_ranges(head: int) -> Iterator[PositionRange]:
         yield PositionRange(after, min(after + PART_EVENTS, head))
 
 
-def _name_ranges(snapshot: Snapshot, head: int) -> Iterator[NameRange]:
+def _name_ranges(reads: ReadTransaction, head: int) -> Iterator[NameRange]:
     """Ranges with roughly PART_EVENTS events each, the last one open to the end.
 
     Their bounds are the names at evenly spread positions: a sample of where events are.
     """
     parts = -(-head // PART_EVENTS)
     try:
-        names = {*snapshot.names_at(range(1, head, max(head // (16 * parts or 1), 1)))}
+        names = {*reads.names_at(range(1, head, max(head // (16 * parts or 1), 1)))}
     except StoreDamaged:  # in one piece, then, which goes on behind the damage
         names = set()
     sampled = sorted(names)
@@ -195,16 +195,16 @@ def _name_ranges(snapshot: Snapshot, head: int) -> Iterator[NameRange]:
 
 
 def _name_chunks(
-    snapshot: Snapshot, mapper: EventMapper, names: NameRange, report: VerifyReport
+    reads: ReadTransaction, mapper: EventMapper, names: NameRange, report: VerifyReport
 ) -> Iterator[Found]:
     """The names of a range, compared; those that cannot be read go into the report."""
 
     def read(after: str, size: int) -> tuple[Found, str | None]:
-        chunk = snapshot.chunk(after, size, names.upto)
+        chunk = reads.chunk(after, size, names.upto)
         return compare(chunk, mapper), chunk.last_name
 
     def next_after(after: str) -> str | None:
-        found = snapshot.next_id(ID_PREFIX + after, ID_PREFIX + names.upto)
+        found = reads.next_id(ID_PREFIX + after, ID_PREFIX + names.upto)
         return None if found is None else reservation_name(found)
 
     def note(name: str | None, after: str, error: StoreDamaged) -> None:
@@ -214,16 +214,16 @@ def _name_chunks(
 
 
 def _object_chunks(
-    snapshot: Snapshot, mapper: EventMapper, report: VerifyReport
+    reads: ReadTransaction, mapper: EventMapper, report: VerifyReport
 ) -> Iterator[Found]:
     """The same of all objects."""
 
     def read(after: str, size: int) -> tuple[Found, str | None]:
-        chunk = snapshot.object_chunk(after, size)
+        chunk = reads.object_chunk(after, size)
         return compare_objects(chunk, mapper), chunk.last_id
 
     def next_after(after: str) -> str | None:
-        return snapshot.next_id(after, OBJECT_PREFIX + AFTER_ALL_NAMES)
+        return reads.next_id(after, OBJECT_PREFIX + AFTER_ALL_NAMES)
 
     def note(object_id: str | None, after: str, error: StoreDamaged) -> None:
         _note_unreadable(report, object_id, after, error)
@@ -239,11 +239,11 @@ def _note_unreadable(
 
 
 def _verify_positions(
-    snapshot: Snapshot, positions: PositionRange, progress: Progress
+    reads: ReadTransaction, positions: PositionRange, progress: Progress
 ) -> VerifyReport:
     report, last = VerifyReport(), positions.after
-    previous = _checksum_before(snapshot, last)
-    for found in log_past_damage(snapshot, last, positions.upto):
+    previous = _checksum_before(reads, last)
+    for found in log_past_damage(reads, last, positions.upto):
         if isinstance(found, Unreadable):
             last, previous = found.upto, None
             which = f"{found.after + 1}"
@@ -254,7 +254,7 @@ def _verify_positions(
         last, previous = _verify_page(report, found, last, previous)
         report.events += len(found)
         progress(len(found))
-    if last != positions.upto and _last_if_known(snapshot) > positions.upto:
+    if last != positions.upto and _last_if_known(reads) > positions.upto:
         report.add(*_gap(last, positions.upto + 1))
     return report
 
@@ -279,20 +279,20 @@ def _verify_page(
     return last, previous
 
 
-def _checksum_before(snapshot: Snapshot, position: int) -> bytes | None:
+def _checksum_before(reads: ReadTransaction, position: int) -> bytes | None:
     """The checksum that the next event's is chained to, None if it is not there."""
     if position == 0:
         return GENESIS
     try:
-        checksum = snapshot.checksum_at(position)
+        checksum = reads.checksum_at(position)
     except StoreDamaged:
         return None
     return checksum if isinstance(checksum, bytes) else None
 
 
-def _last_if_known(snapshot: Snapshot) -> int:
+def _last_if_known(reads: ReadTransaction) -> int:
     try:
-        return snapshot.last_position()
+        return reads.last_position()
     except StoreDamaged:
         return 0  # said already
 

@@ -53,10 +53,10 @@ class PostgresAddress:
     def __str__(self) -> str:
         """postgresql://user@host:port/database"""
         from reservation_expiry.infrastructure.stores.postgres.redacted_url import (
-            shown,  # with the driver: a file needs none
+            redacted,  # with the driver: a file needs none
         )
 
-        return shown(self.url)
+        return redacted(self.url)
 
 
 Address = Path | PostgresAddress

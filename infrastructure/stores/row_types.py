@@ -29,6 +29,9 @@ class AlarmScope:
     owner: str | None = None
 
 
+EventRow = tuple[int, str, int, str, bytes, int, bytes]
+"""(position, originator_id, version, topic, state, recorded_at_ms, checksum)"""
+
 LogRow = tuple[str, int, str, bytes, int]
 """(originator_id, originator_version, topic, state, position)"""
 

@@ -4,18 +4,68 @@ What serves asks the store that it is given, and does not know which of the two 
 `replay/backup.py`, which moves whole databases, treats a file and a server differently.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.stores.row_types import EventRow
+from reservation_expiry.infrastructure.stores.sql.read_transaction import ReadTransaction
 from reservation_expiry.infrastructure.stores.sql.rows import QuickReader, Reader
 from reservation_expiry.infrastructure.stores.sql.session import Session
-from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+
+Verified = TypeVar("Verified")
+
+
+class Claim(Protocol):
+    """The place of a database file, held until the block that claimed it ends."""
+
+    path: Path
+
+    def holds_events(self) -> bool:
+        """Whether there is something to lose."""
+        ...
+
+    def put(self, part: Path, *, to_serve: bool) -> None:
+        """Puts the database in the file `part` there. Raises DatabaseInUse."""
+        ...
+
+
+class DatabaseFile(Protocol):
+    """A whole database in one file."""
+
+    path: Path
+
+    def copy_to(self, target: Path) -> None:
+        """Copies the newest commit, beside readers and writers."""
+        ...
+
+    def claimed(self) -> AbstractContextManager[Claim]:
+        """Raises DatabaseInUse if somebody has it open, ForeignDatabase if it is not ours."""
+        ...
+
+
+class Filling(Protocol):
+    """Takes in a whole log: all of it is there at the end of the block, or none."""
+
+    def append(self, batches: Iterable[list[EventRow]]) -> None:
+        """The events, as they are. Raises ImportRefused if there are some already,
+        VersionConflict if two have one version of one aggregate."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Session]:
+        """To write what follows from the events."""
+        ...
+
+    def finish(self, verify: Callable[[Address], Verified]) -> Verified:
+        """Puts it in place. What `verify` raises keeps a file from its place."""
+        ...
 
 
 class Watch(Protocol):
@@ -42,15 +92,11 @@ class Store(Reader, Protocol):
         """What all processes on this store agree on."""
         ...
 
-    def all(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """Every row of one statement, which sees the newest commit."""
-        ...
-
     def quick_reader(self) -> QuickReader | None:
         """Reads for an event loop; None where every read waits for a server."""
         ...
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
+    def read_transaction(self) -> AbstractContextManager[ReadTransaction]:
         """Reads that see one commit, however long they take."""
         ...
 
@@ -60,6 +106,14 @@ class Store(Reader, Protocol):
 
     def engine(self) -> "Engine":
         """SQLAlchemy's way in, for the job store's reads."""
+        ...
+
+    def as_file(self) -> DatabaseFile:
+        """Raises DatabaseRefused, and says what to do instead, if it is no file."""
+        ...
+
+    def filling(self) -> AbstractContextManager[Filling]:
+        """Raises ImportRefused, DatabaseInUse."""
         ...
 
     def watch(self, on_alarm: Callable[[int], object]) -> Watch:

@@ -19,7 +19,7 @@ from reservation_expiry.api import (
     read_routes,
     server,
 )
-from reservation_expiry.domain import alarm, durable_object, reservation, schedule
+from reservation_expiry.domain import alarm, ids, reservation, schedule
 from reservation_expiry.infrastructure import async_reservations, readiness, settings, writer
 from reservation_expiry.infrastructure.alarms import clock, dispatcher
 from reservation_expiry.infrastructure.machine import output
@@ -304,5 +304,5 @@ def test_what_is_taken_at_the_door_finds_room_behind_it() -> None:
     )
     assert increases(event_schedule.MAX_PAYLOAD_BYTES, values.MAX_VALUE_BYTES, changes.EVENT_BYTES)
     assert async_reservations.READ_THREADS == postgres.READERS
-    assert schedule.MAX_ID_CHARACTERS <= durable_object.MAX_NAME_CHARACTERS < values.MAX_KEY_BYTES
+    assert schedule.MAX_ID_CHARACTERS <= ids.MAX_NAME_CHARACTERS < values.MAX_KEY_BYTES
     assert limits.HEAD_SECONDS < limits.BODY_SECONDS < limits.IDLE_SECONDS

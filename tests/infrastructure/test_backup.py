@@ -87,7 +87,7 @@ def test_a_restore_that_is_interrupted_leaves_the_target_as_it_was(
 
     with pytest.raises(KeyboardInterrupt):
         restore(tmp_path / "backup.db", target, interrupt)
-    assert Queries(open_store(target)).head() == 0
+    assert Queries(open_store(target)).head().position == 0
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
 
 

@@ -11,11 +11,16 @@ from pathlib import Path
 import pytest
 
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.errors import StoreBusy
+from reservation_expiry.infrastructure.errors import ImportRefused, StoreBusy
 from reservation_expiry.infrastructure.event_mapper import EventMapper
-from reservation_expiry.infrastructure.replay.backup import backup, copy_log, import_log, restore
-from reservation_expiry.infrastructure.replay.fill import fill
-from reservation_expiry.infrastructure.replay.transfer import ImportRefused, export_log, read_store
+from reservation_expiry.infrastructure.replay.backup import (
+    backup,
+    copy_log,
+    fill,
+    import_log,
+    restore,
+)
+from reservation_expiry.infrastructure.replay.transfer import export_log, read_store
 from reservation_expiry.infrastructure.startup import check, prepare
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
 from reservation_expiry.infrastructure.stores.postgres.store import PostgresStore
@@ -189,7 +194,7 @@ def test_f84_a_node_waits_while_a_servers_database_is_filled_and_its_hold_comes_
 
     store, target = open_store(log), PostgresStore(server_address)
     batches = read_store(store, EventMapper(), in_the_middle)
-    fill(target, batches, EventMapper())
+    fill(target, batches)
     assert tried
     assert node.hold("seat-9", 600).version == 2
     node.stop()
@@ -207,7 +212,10 @@ def test_f84_a_node_that_answered_before_a_servers_database_is_filled_keeps_its_
 
     held_and_stopped(server_address, "seat-9")
     target = PostgresStore(server_address)
-    with pytest.raises(ImportRefused, match="holds events already"):
-        fill(target, batches(), EventMapper())
+    with (
+        pytest.raises(ImportRefused, match="holds events already"),
+        target.filling() as filling,
+    ):
+        filling.append(batches())
     target.close()
     assert is_held(server_address, "seat-9")

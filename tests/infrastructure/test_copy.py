@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.errors import DatabaseRefused
+from reservation_expiry.infrastructure.errors import DatabaseRefused, ImportRefused
 from reservation_expiry.infrastructure.replay.backup import backup, copy_log, restore
-from reservation_expiry.infrastructure.replay.transfer import ImportRefused
 from reservation_expiry.infrastructure.startup import check, prepare
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sql.queries import Queries

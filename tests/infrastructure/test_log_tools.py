@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.errors import DamagedLog, StoreUnavailable
+from reservation_expiry.infrastructure.errors import DamagedLog, ImportRefused, StoreUnavailable
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.replay import parallel
 from reservation_expiry.infrastructure.replay import verify as verify_module
@@ -20,7 +20,7 @@ from reservation_expiry.infrastructure.replay.backup import import_log
 from reservation_expiry.infrastructure.replay.diff import diff
 from reservation_expiry.infrastructure.replay.parallel import verify_with_all_cores
 from reservation_expiry.infrastructure.replay.rebuild import rebuild
-from reservation_expiry.infrastructure.replay.transfer import ImportRefused, export_log
+from reservation_expiry.infrastructure.replay.transfer import export_log
 from reservation_expiry.infrastructure.startup import prepare
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sql.queries import Queries

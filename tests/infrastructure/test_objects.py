@@ -95,8 +95,8 @@ def story(address: Address, steps: Any, *classes: type, **options: Any) -> Any:
 
 def topics(address: Address) -> list[str]:
     store = open_store(address)
-    with store.snapshot() as snapshot:
-        found = [row[3] for page in snapshot.log() for row in page]
+    with store.read_transaction() as reads:
+        found = [row[3] for page in reads.log() for row in page]
     store.close()
     return found
 

@@ -45,6 +45,7 @@ from tests.infrastructure.store_conformance import (
     positions,
     seat,
 )
+from tests.infrastructure.whole_store_conformance import WholeStoreConformance
 from tests.support.database import locked, sql
 from tests.support.invariants import check_invariants
 from tests.support.postgres import PostgresServer
@@ -103,6 +104,18 @@ class TestPostgresSession(StoreConformance):
 
 
 # The order of the log, and whoever stands in its way
+
+
+class TestPostgresStore(WholeStoreConformance):
+    @pytest.fixture
+    def empty_store(self, empty: PostgresAddress) -> Iterator[PostgresStore]:
+        store = PostgresStore(empty)
+        yield store
+        store.close()
+
+    def test_it_is_no_file_and_says_what_to_do_instead(self, empty_store: PostgresStore) -> None:
+        with pytest.raises(DatabaseRefused, match="pg_dump or pg_basebackup"):
+            empty_store.as_file()
 
 
 def test_f18_a_reader_never_skips_the_event_of_a_writer_that_pauses_before_its_commit(

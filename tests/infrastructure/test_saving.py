@@ -50,7 +50,7 @@ def test_what_would_leave_something_that_never_ends_is_refused(
     events, sentence = REFUSED[kind]
     with pytest.raises(EventRefused, match=sentence):
         application.save(*events)
-    assert application.queries.head() == 0
+    assert application.queries.head().position == 0
     assert differences(address) == []
 
 

@@ -26,6 +26,7 @@ from reservation_expiry.infrastructure.stores.sqlite.schema import (
     schema_version,
 )
 from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
+from reservation_expiry.infrastructure.stores.sqlite.store import SqliteStore
 from tests.infrastructure.store_conformance import (
     OpenSession,
     StoreConformance,
@@ -33,6 +34,7 @@ from tests.infrastructure.store_conformance import (
     positions,
     seat,
 )
+from tests.infrastructure.whole_store_conformance import WholeStoreConformance
 from tests.support.clock import ManualClock
 from tests.support.invariants import check_invariants
 
@@ -51,6 +53,21 @@ class TestSqliteSession(StoreConformance):
         for session in opened:
             session.close()
         database.close()
+
+
+class TestSqliteStore(WholeStoreConformance):
+    @pytest.fixture
+    def empty_store(self, tmp_path: Path) -> Iterator[SqliteStore]:
+        store = SqliteStore(tmp_path / "new" / "reservations.db")
+        yield store
+        store.close()
+
+    def test_it_is_a_file_and_can_be_copied(self, database_path: Path, tmp_path: Path) -> None:
+        store = SqliteStore(database_path)
+        store.as_file().copy_to(tmp_path / "copy.db")
+        assert store.as_file().path == database_path
+        assert schema_version(Database(tmp_path / "copy.db")) == store.newest_schema
+        store.close()
 
 
 def run(path: Path, *statements: str) -> list[tuple]:

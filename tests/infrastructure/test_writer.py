@@ -142,7 +142,7 @@ def test_a_conflict_in_the_log_fails_only_the_command_that_meets_it(database_pat
         assert isinstance(bad.exception(), VersionConflict)
         assert [state.version for state in results([before, after])] == [2, 2]
         queries = Queries(bench.database)
-        assert queries.head() == 4
+        assert queries.head().position == 4
         assert [row.name for row in queries.reservations(limit=9)] == ["seat-1", "seat-2"]
     finally:
         bench.close()

@@ -40,8 +40,8 @@ from reservation_expiry.infrastructure.stores.postgres.settings import (
     PATIENT_LIMITS,
     UNANSWERED_MS,
 )
+from reservation_expiry.infrastructure.stores.sql.read_transaction import ReadTransaction
 from reservation_expiry.infrastructure.stores.sql.rows import PAGE_ROWS
-from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
 from reservation_expiry.infrastructure.stores.sql.tables import EVENTS
 
 CONNECT_SECONDS = 3
@@ -173,12 +173,12 @@ class Database(RefusesAfterFork):
                 self._readers.give_back(connection)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def read_transaction(self) -> Iterator[ReadTransaction]:
         """Reads that see one commit, however long they take."""
         connection = self.connect(patient=True)
         try:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield Snapshot(PostgresRows(connection))
+            yield ReadTransaction(PostgresRows(connection))
         except psycopg.Error as error:
             raise translate(error) from error
         finally:

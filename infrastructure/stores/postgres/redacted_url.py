@@ -6,7 +6,7 @@ from psycopg.conninfo import conninfo_to_dict
 NOTHING_SURE = "postgresql://..."
 
 
-def shown(url: str) -> str:
+def redacted(url: str) -> str:
     """postgresql://user@host:port/database, by libpq's own reading of the URL.
 
     Where a part may be a piece of a password that was not escaped, nothing is shown.

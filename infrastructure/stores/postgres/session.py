@@ -35,11 +35,11 @@ from reservation_expiry.infrastructure.stores.postgres.database import (
     to_postgres,
     translate,
 )
-from reservation_expiry.infrastructure.stores.row_types import AlarmRow
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow, EventRow
+from reservation_expiry.infrastructure.stores.sql.head import Head
 from reservation_expiry.infrastructure.stores.sql.session import (
     MOVE_HEAD,
     TAIL_EVENTS,
-    EventRow,
     Session,
     TailRow,
 )
@@ -53,7 +53,7 @@ ASK_LOCK_MS = 1_000
 STATEMENT_BYTES = 64 * 1024 * 1024  # of rows; the server takes 1 GiB, and they go in hex
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_LOCK = "SELECT position, checksum FROM log_head FOR UPDATE"
+_LOCK = "SELECT position, checksum, projected_position FROM log_head FOR UPDATE"
 _TAILS = f"""
 SELECT tail.* FROM unnest(?::text[]) AS wanted (id), LATERAL (
     SELECT originator_id, originator_version, topic, state FROM events
@@ -82,7 +82,7 @@ class PostgresSession(Session):
         self._token = uuid4().hex  # of this writer's row, whatever connection it is on
         self._batch = 0
         self._is_suspect = False  # whether the driver may be wrong about what the server knows
-        self._head: tuple[int, bytes] | None = None  # known while the log is locked
+        self._head: Head | None = None  # known while the log is locked
         self._head_moved = False
         self._waiting: list[tuple[str, str, Sequence[Any]]] = []  # (table, statement, values)
         self._soonest_ms: int | None = None  # of alarms that other nodes are to hear of
@@ -118,7 +118,8 @@ class PostgresSession(Session):
             return self._begin_anew(appends, wanted)
         if appends:
             cursor.nextset()
-            self._head = cursor.fetchone()
+            locked = cursor.fetchone()
+            self._head = Head(*locked) if locked else None
         cursor.nextset()
         self._database.clock.observe(cursor.fetchall()[0][0])
         return cursor.fetchall() if wanted and cursor.nextset() else []
@@ -141,7 +142,7 @@ class PostgresSession(Session):
     def commit(self) -> None:
         self._batch += 1
         if self._head_moved and self._head is not None:
-            position, checksum = self._head
+            position, checksum, _ = self._head
             self._write("log_head", MOVE_HEAD, (position, checksum, position))
         now_ms = self._database.clock.now_ms()
         self._write("writers", _LEAVE_NUMBER, (self._batch, now_ms, self._token))
@@ -228,13 +229,14 @@ class PostgresSession(Session):
         if connection is not None:
             connection.close()
 
-    def head(self) -> tuple[int, bytes]:
+    def head(self) -> Head:
         return self._head or super().head()
 
     def append(self, rows: Sequence[EventRow]) -> None:
         """Adds events. The head moves with the commit, in the same round trip."""
         self._put(EVENTS, rows)
-        self._head, self._head_moved = (rows[-1][0], rows[-1][-1]), True
+        position, checksum = rows[-1][0], rows[-1][-1]
+        self._head, self._head_moved = Head(position, checksum, position), True
 
     def put_alarms(self, rows: Sequence[AlarmRow]) -> None:
         super().put_alarms(rows)

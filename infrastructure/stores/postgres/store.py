@@ -3,11 +3,14 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import NoReturn
 
 from reservation_expiry.infrastructure.errors import DatabaseRefused, StoreError
 from reservation_expiry.infrastructure.stores.postgres import schema
 from reservation_expiry.infrastructure.stores.postgres.database import Database
 from reservation_expiry.infrastructure.stores.postgres.engine import Engine, read_engine
+from reservation_expiry.infrastructure.stores.postgres.filling import ServerFilling, filling
 from reservation_expiry.infrastructure.stores.postgres.session import PostgresSession
 from reservation_expiry.infrastructure.stores.postgres.watch import Watch
 
@@ -30,6 +33,15 @@ class PostgresStore(Database):
 
     def engine(self) -> Engine:
         return read_engine(self)
+
+    def as_file(self) -> NoReturn:
+        raise DatabaseRefused(
+            f"{self.address} is a server's database: back it up with pg_dump or pg_basebackup, "
+            "or move its log with `reservation-expiry copy`"
+        )
+
+    def filling(self) -> AbstractContextManager[ServerFilling]:
+        return filling(self)
 
     def watch(self, on_alarm: Callable[[int], object]) -> Watch:
         return Watch(self, on_alarm)

@@ -12,7 +12,7 @@ from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AlarmScope
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
-from reservation_expiry.infrastructure.stores.sql.head import read_head
+from reservation_expiry.infrastructure.stores.sql.head import Head, read_head
 from reservation_expiry.infrastructure.stores.sql.pages import read_page
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
@@ -135,9 +135,9 @@ class Queries:
         """The checksum of the newest event, in hexadecimal; it covers the whole log."""
         return read_head(self._reader).checksum.hex()
 
-    def head(self) -> int:
-        """The newest committed position, 0 for an empty log."""
-        return read_head(self._reader).position
+    def head(self) -> Head:
+        """The newest committed event; position 0 for an empty log."""
+        return read_head(self._reader)
 
     def overview(self) -> Overview:
         """Counts over the whole store; a scan, so for starts and not for every request."""

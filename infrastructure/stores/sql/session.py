@@ -10,6 +10,7 @@ from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
     AlarmScope,
     Chunk,
+    EventRow,
     ObjectChunk,
     ObjectRow,
     OwnerRow,
@@ -18,7 +19,7 @@ from reservation_expiry.infrastructure.stores.row_types import (
 )
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.chunks import read_chunk, read_object_chunk
-from reservation_expiry.infrastructure.stores.sql.head import read_head
+from reservation_expiry.infrastructure.stores.sql.head import Head, read_head
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
 from reservation_expiry.infrastructure.stores.sql.tables import (
     ALARMS,
@@ -35,7 +36,6 @@ TAIL_EVENTS = 4
 
 NO_LIMIT = 2**63 - 1
 
-EventRow = tuple[int, str, int, str, bytes, int, bytes]
 TailRow = tuple[str, int, str, bytes]
 """(originator_id, version, topic, state)"""
 
@@ -136,10 +136,10 @@ class Session(ABC):
         """All events of one aggregate, or those behind a version: (version, topic, state)."""
         return self._fetch(_HISTORY, (aggregate_id, after_version))
 
-    def head(self) -> tuple[int, bytes]:
-        """The newest committed position and its checksum."""
+    def head(self) -> Head:
+        """The newest committed event, or the transaction's own newest."""
         try:
-            return read_head(self._rows())[:2]
+            return read_head(self._rows())
         except DamagedLog as error:  # nobody's fault who appends, and not to be counted as one
             raise StoreUnavailable(f"the database cannot be used: {error}") from error
 

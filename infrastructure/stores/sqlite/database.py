@@ -25,8 +25,8 @@ from reservation_expiry.infrastructure.errors import (
     VersionConflict,
 )
 from reservation_expiry.infrastructure.machine.forks import RefusesAfterFork
+from reservation_expiry.infrastructure.stores.sql.read_transaction import ReadTransaction
 from reservation_expiry.infrastructure.stores.sql.rows import PAGE_ROWS
-from reservation_expiry.infrastructure.stores.sql.snapshot import Snapshot
 from reservation_expiry.infrastructure.stores.sql.tables import EVENTS
 
 BUSY_TIMEOUT_MS = 5_000
@@ -121,12 +121,12 @@ class Database(RefusesAfterFork):
             return SqliteRows(connection).page(statement, parameters, key, limit_bytes)
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def read_transaction(self) -> Iterator[ReadTransaction]:
         """Reads that see one commit, however long they take."""
         with self.reader() as connection:
             connection.execute("BEGIN")
             try:
-                yield Snapshot(SqliteRows(connection))
+                yield ReadTransaction(SqliteRows(connection))
             finally:
                 connection.execute("ROLLBACK")
 

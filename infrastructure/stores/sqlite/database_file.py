@@ -8,7 +8,7 @@ One that is not there must not be there at the end either.
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,21 @@ def _in_use(path: Path) -> str:
 def _set_journal(part: Path, to_serve: bool) -> None:
     with closing(sqlite3.connect(part, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA journal_mode = {'WAL' if to_serve else 'DELETE'}")
+
+
+class DatabaseFile:
+    """A database that is a file: it can be copied, and be replaced."""
+
+    def __init__(self, database: Database) -> None:
+        self.path = database.path
+        self._database = database
+
+    def copy_to(self, target: Path) -> None:
+        """Copies the newest commit into one file at `target`, beside readers and writers."""
+        copy(self._database, target)
+
+    def claimed(self) -> AbstractContextManager[Claim]:
+        return claimed(self.path)
 
 
 def copy(database: Database, target: Path) -> None:

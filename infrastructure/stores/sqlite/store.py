@@ -1,6 +1,7 @@
 """The SQLite store as the rest of the project sees it (`infrastructure/stores/store.py`)."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from reservation_expiry.infrastructure.clock import Clock, SystemClock
@@ -8,7 +9,9 @@ from reservation_expiry.infrastructure.errors import StoreError
 from reservation_expiry.infrastructure.machine.files import open_to_others
 from reservation_expiry.infrastructure.stores.sqlite import schema
 from reservation_expiry.infrastructure.stores.sqlite.database import Database
+from reservation_expiry.infrastructure.stores.sqlite.database_file import DatabaseFile
 from reservation_expiry.infrastructure.stores.sqlite.engine import Engine, read_engine
+from reservation_expiry.infrastructure.stores.sqlite.filling import FileFilling, filling
 from reservation_expiry.infrastructure.stores.sqlite.quick_reader import QuickReader
 from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
 
@@ -32,6 +35,12 @@ class SqliteStore(Database):
 
     def engine(self) -> Engine:
         return read_engine(self)
+
+    def as_file(self) -> DatabaseFile:
+        return DatabaseFile(self)
+
+    def filling(self) -> AbstractContextManager[FileFilling]:
+        return filling(self.path)
 
     def watch(self, on_alarm: Callable[[int], object]) -> "NoWatch":
         return NoWatch()

@@ -18,8 +18,8 @@ from reservation_expiry.infrastructure.stores.sql.rows import PAGE_ROWS, Rows
 _LAST_POSITION = 2**63 - 1
 
 
-class Snapshot:
-    """Reads that all see one commit (`Store.snapshot`)."""
+class ReadTransaction:
+    """Reads that all see one commit (`Store.read_transaction`)."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
