@@ -13,9 +13,8 @@ from typing import TypeVar
 from flask import Flask, Response, request
 
 from reservation_expiry.api.bodies import json_response
-from reservation_expiry.api.contract import render
 from reservation_expiry.api.problems import problem
-from reservation_expiry.api.rendering import render_event
+from reservation_expiry.api.rendering import render, render_event
 from reservation_expiry.domain.ids import aggregate_id, is_name, named
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.readiness import Readiness

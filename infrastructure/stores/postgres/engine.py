@@ -6,8 +6,6 @@ from sqlalchemy.pool import NullPool
 
 from reservation_expiry.infrastructure.stores.postgres.database import Database
 
-__all__ = ["Engine", "read_engine"]
-
 
 def read_engine(database: Database) -> Engine:
     """An engine whose connections are ours, with our settings."""

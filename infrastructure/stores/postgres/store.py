@@ -4,15 +4,17 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from reservation_expiry.infrastructure.errors import DatabaseRefused, StoreError
 from reservation_expiry.infrastructure.stores.postgres import schema
 from reservation_expiry.infrastructure.stores.postgres.database import Database
-from reservation_expiry.infrastructure.stores.postgres.engine import Engine, read_engine
 from reservation_expiry.infrastructure.stores.postgres.filling import ServerFilling, filling
 from reservation_expiry.infrastructure.stores.postgres.session import PostgresSession
 from reservation_expiry.infrastructure.stores.postgres.watch import Watch
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 ASK_AGAIN_SECONDS = 1.0
 SAY_AGAIN_SECONDS = 10.0
@@ -31,7 +33,10 @@ class PostgresStore(Database):
     def quick_reader(self) -> None:
         """None: every read here waits for the server."""
 
-    def engine(self) -> Engine:
+    def engine(self) -> "Engine":
+        # SQLAlchemy takes longer to be imported than most commands take to run.
+        from reservation_expiry.infrastructure.stores.postgres.engine import read_engine
+
         return read_engine(self)
 
     def as_file(self) -> NoReturn:

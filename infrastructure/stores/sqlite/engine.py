@@ -5,8 +5,6 @@ from sqlalchemy.pool import QueuePool
 
 from reservation_expiry.infrastructure.stores.sqlite.database import Database
 
-__all__ = ["Engine", "read_engine"]
-
 
 def read_engine(database: Database) -> Engine:
     """An engine whose connections are ours: read-only, with our settings."""

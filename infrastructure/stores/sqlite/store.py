@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reservation_expiry.infrastructure.clock import Clock, SystemClock
 from reservation_expiry.infrastructure.errors import StoreError
@@ -10,10 +11,12 @@ from reservation_expiry.infrastructure.machine.files import open_to_others
 from reservation_expiry.infrastructure.stores.sqlite import schema
 from reservation_expiry.infrastructure.stores.sqlite.database import Database
 from reservation_expiry.infrastructure.stores.sqlite.database_file import DatabaseFile
-from reservation_expiry.infrastructure.stores.sqlite.engine import Engine, read_engine
 from reservation_expiry.infrastructure.stores.sqlite.filling import FileFilling, filling
 from reservation_expiry.infrastructure.stores.sqlite.quick_reader import QuickReader
 from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 FINDINGS = 50  # of SQLite's own that are told
 _BUT_THE_LOG = "SELECT quote(name) FROM sqlite_schema WHERE type = 'table' AND name <> 'events'"
@@ -33,7 +36,10 @@ class SqliteStore(Database):
     def quick_reader(self) -> QuickReader:
         return QuickReader(self)
 
-    def engine(self) -> Engine:
+    def engine(self) -> "Engine":
+        # SQLAlchemy takes longer to be imported than most commands take to run.
+        from reservation_expiry.infrastructure.stores.sqlite.engine import read_engine
+
         return read_engine(self)
 
     def as_file(self) -> DatabaseFile:
