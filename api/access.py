@@ -114,6 +114,6 @@ def is_loopback(host: str) -> bool:
     that is none is reached by nobody; who listens on it is told."""
     try:
         found = getaddrinfo(host, None, type=SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         return True
     return all(ip_address(str(address[4][0]).partition("%")[0]).is_loopback for address in found)

@@ -55,6 +55,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     store.UndecodableEvent: HTTPStatus.INTERNAL_SERVER_ERROR,
     store.UnknownTopic: HTTPStatus.INTERNAL_SERVER_ERROR,
     store.DatabaseRefused: HTTPStatus.SERVICE_UNAVAILABLE,
+    store.ImportRefused: HTTPStatus.SERVICE_UNAVAILABLE,
     store.InvalidAddress: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ForeignDatabase: HTTPStatus.SERVICE_UNAVAILABLE,
     store.NewerSchema: HTTPStatus.SERVICE_UNAVAILABLE,

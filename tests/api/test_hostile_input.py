@@ -113,10 +113,12 @@ BASE: dict[str, dict[str, str]] = {
     "schedule redrive": {"name": "agent", "id": "tea"},
     "schedule show": {"name": "agent", "id": "tea"},
     "serve": {"--host": "127.0.0.1", "--port": "{port}", "--workers": "1", "--log-level": "info"},
+    "serve ": {"--allow-host": "tickets.example", "--port": "{port}"},
     "show": {"name": "seat-1", "--at": "12:00"},
     "show ": {"name": "seat-1", "--version": "1"},
     "worker": {"file": "{worker}", "--config": "{new}.toml", "--host": "h", "--port": "1"},
     "worker ": {"file": "{worker}", "--workers": "1", "--log-level": "info"},
+    "worker  ": {"file": "{worker}", "--allow-host": "tickets.example"},
 }
 
 
@@ -135,6 +137,7 @@ def test_every_command_and_every_parameter_is_tried() -> None:
     for path, values in BASE.items():
         tried[path.strip()] |= values.keys()
     flags = {"--json", "--force", "--all", "--parked", "--due", "--follow", "--check", "--help"}
+    flags |= {"--insecure"}
     for path, command in commands():
         names = {
             name

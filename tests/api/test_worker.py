@@ -12,7 +12,7 @@ import pytest
 
 from reservation_expiry.api.worker import WorkerRefused, binding_name, read_worker
 from reservation_expiry.infrastructure.objects.messages import Response
-from tests.support.server import Server, wait_for
+from tests.support.server import Server, free_port, wait_for
 
 # In the form of the API's documentation: fetch returns nothing, what storage returns is
 # awaited once and not the other time, and alarm() is declared without its argument.
@@ -110,7 +110,7 @@ def test_health_is_answered_for_a_file_unless_its_front_door_asks_for_it(
 ) -> None:
     assert served.get("/healthz").json() == {"status": "ok"}
     assert served.get("/readyz").json()["status"] == "ready"
-    assert served.request("PUT", "/healthz", b"x").status == 500, "GET alone is health's"
+    assert served.request("PUT", "/healthz", b"x").status == 202, "GET alone is health's"
     (tmp_path / "own.py").write_text(OWN_HEALTH)
     server = Server(tmp_path, serves=("worker", str(tmp_path / "own.py"))).start()
     try:
@@ -181,7 +181,7 @@ def test_a_port_in_use_and_a_file_that_fails_are_said_in_a_sentence(served: Serv
     assert other.returncode == 4
     assert "cannot listen" in other.stderr
     (folder / "bad.py").write_text("import nothing_of_this_name")
-    bad = run("worker", str(folder / "bad.py"), folder=folder)
+    bad = run("worker", str(folder / "bad.py"), "--port", str(free_port()), folder=folder)
     assert bad.returncode == 3
     assert bad.stderr.startswith("reservation-expiry: ")
     assert "No module named 'nothing_of_this_name'" in bad.stderr

@@ -45,7 +45,7 @@ ANSWERED_OTHERWISE = frozenset((
     "method-options-star", "plat-http20-line", "plat-no-host", "plat-bad-host", "plat-host-pct",
     "plat-no-leading-slash", "plat-empty-path", "plat-only-query", "plat-long-path-70000",
     "plat-long-path-140000", "plat-bad-length", "plat-neg-length", "plat-dup-length",
-    "plat-length-and-chunked", "plat-header-space", "plat-garbage-version",
+    "plat-length-and-chunked", "plat-host-other", "plat-header-space", "plat-garbage-version",
 ))
 # fmt: on
 

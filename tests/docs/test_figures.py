@@ -21,7 +21,7 @@ from reservation_expiry.api import (
 )
 from reservation_expiry.domain import alarm, ids, reservation, schedule
 from reservation_expiry.infrastructure import async_reservations, readiness, settings, writer
-from reservation_expiry.infrastructure.alarms import clock, dispatcher
+from reservation_expiry.infrastructure.alarms import dispatcher, scheduler
 from reservation_expiry.infrastructure.machine import output
 from reservation_expiry.infrastructure.objects import (
     alarm_crowd,
@@ -100,7 +100,7 @@ LIMITS: dict[str, str] = {
     "PostgreSQL: finding out what became of a commit": seconds(session.ASK_OUTCOME_SECONDS),
     "PostgreSQL: connections per process": f"{postgres.READERS} for reading, 3 more",
     "alarms in a batch, batches under way per process": (
-        f"{dispatcher.CLAIM_LIMIT}, {clock.MAX_OUTSTANDING_BATCHES}"
+        f"{dispatcher.CLAIM_LIMIT}, {scheduler.MAX_OUTSTANDING_BATCHES}"
     ),
     "lease of a claim": f"{ms(dispatcher.LEASE_MS)}, at least "
     f"{dispatcher.LEASE_PER_BATCH_TIME} batches, and at least the wait after a failure "
@@ -282,7 +282,7 @@ def test_a_run_of_a_schedule_and_a_transaction_end_before_their_handler_must() -
 
 
 def test_a_process_is_called_unready_only_after_what_is_usual_had_its_time() -> None:
-    assert clock.POLL_SECONDS < readiness.PASS_LIMIT_SECONDS < readiness.ALARM_LIMIT_SECONDS
+    assert scheduler.POLL_SECONDS < readiness.PASS_LIMIT_SECONDS < readiness.ALARM_LIMIT_SECONDS
     assert dispatcher.LEASE_MS / 1000 < readiness.ALARM_LIMIT_SECONDS
     assert dispatcher.MAX_PAUSE_SECONDS < readiness.ALARM_LIMIT_SECONDS
     assert readiness.ASK_SECONDS < limits.READINESS_SECONDS

@@ -49,7 +49,7 @@ MAY_IMPORT = {
 ONLY_IN = {
     "apscheduler": ("infrastructure/alarms/scheduler.py",),
     "sqlalchemy": (
-        "infrastructure/alarms/scheduler.py",
+        "infrastructure/alarms/",
         "infrastructure/stores/",
     ),
     "sqlite3": ("infrastructure/stores/sqlite/",),
@@ -313,8 +313,7 @@ BAD = {
         Module("api/x.py", "import sqlite3\nimport sqlalchemy.sql\n"),
         [
             "api/x.py:1: sqlite3 is for infrastructure/stores/sqlite/ only",
-            "api/x.py:2: sqlalchemy is for infrastructure/alarms/scheduler.py and "
-            "infrastructure/stores/ only",
+            "api/x.py:2: sqlalchemy is for infrastructure/alarms/ and infrastructure/stores/ only",
         ],
     ),
     "a tool that knows which store it has": (
