@@ -7,9 +7,10 @@ one event; what they do to their alarm is another. An object's id in the log is
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from typing import Literal, assert_never, final
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class StorageWritten:
     """Keys were written and deleted, after everything was deleted first if `cleared`.
@@ -24,6 +25,7 @@ class StorageWritten:
     cleared: bool
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AlarmSet:
     """The object's one alarm was set to this instant, replacing any earlier one."""
@@ -33,6 +35,7 @@ class AlarmSet:
     scheduled_time_ms: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AlarmDeleted:
     """The object took its alarm back before it had run to a good end."""
@@ -41,6 +44,7 @@ class AlarmDeleted:
     originator_version: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AlarmHandled:
     """The handler of the alarm that was set to this instant ended well."""
@@ -53,6 +57,7 @@ class AlarmHandled:
 RunOutcome = Literal["ok", "failed", "interrupted", "gave-up"]
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class RunEnded:
     """An attempt at running a scheduled event ended. It changes nothing by itself: what
@@ -73,6 +78,7 @@ class RunEnded:
     outcome: RunOutcome
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class EventCancelled:
     """A scheduled event was taken out of its schedule, or another put in its stead.
@@ -94,9 +100,13 @@ ObjectEvent = StorageWritten | AlarmEvent | RunEnded | EventCancelled
 
 def alarm_after(event: ObjectEvent, alarm_at_ms: int | None) -> int | None:
     """What an object's alarm is set to after an event, if it was set to `alarm_at_ms`."""
-    if isinstance(event, AlarmSet):
+    if type(event) is AlarmSet:
         return event.scheduled_time_ms
-    return None if isinstance(event, AlarmEvent) else alarm_at_ms
+    if type(event) is AlarmDeleted or type(event) is AlarmHandled:
+        return None
+    if type(event) is StorageWritten or type(event) is RunEnded or type(event) is EventCancelled:
+        return alarm_at_ms  # they say nothing of the alarm
+    assert_never(event)
 
 
 @dataclass(slots=True)
@@ -114,19 +124,14 @@ class StoredObject:
     def apply(self, event: ObjectEvent) -> None:
         """Total: every event applies to every state."""
         self.version = event.originator_version
-        match event:
-            case StorageWritten():
-                if event.cleared:
-                    self.storage.clear()
-                for key in event.deletes:
-                    self.storage.pop(key, None)
-                self.storage.update(event.puts)
-            case AlarmSet() | AlarmDeleted() | AlarmHandled():
-                self.alarm_at_ms = alarm_after(event, self.alarm_at_ms)
-            case RunEnded() | EventCancelled():
-                pass  # for the log alone
-            case _ as never:
-                assert_never(never)
+        if type(event) is StorageWritten:
+            if event.cleared:
+                self.storage.clear()
+            for key in event.deletes:
+                self.storage.pop(key, None)
+            self.storage.update(event.puts)
+        else:
+            self.alarm_at_ms = alarm_after(event, self.alarm_at_ms)
 
     def broken_rule(self, event: ObjectEvent) -> str | None:
         """What `event`, coming next in a log, says that was never decided, if anything."""

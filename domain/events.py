@@ -5,11 +5,16 @@ Each class satisfies the event protocol of the `eventsourcing` library (an
 integer Unix milliseconds, so making one reads no clock. How an event is written to
 the log, under which stable name, is the mapper's business
 (`infrastructure/event_mapper.py`). Adding or changing one: see docs/events.md.
+
+Each is final, so that `type(event) is Held` leaves `assert_never` nothing unless one was
+forgotten; a `match` says the same and makes `apply` slower.
 """
 
 from dataclasses import dataclass
+from typing import final
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Held:
     """A hold began: for the first time, or anew. It resets whatever was before it."""
@@ -20,6 +25,7 @@ class Held:
     expires_at_ms: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class AlarmScheduled:
     """The reservation's one alarm was set to this instant, replacing any earlier one."""
@@ -29,6 +35,7 @@ class AlarmScheduled:
     scheduled_time_ms: int
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Expired:
     """The hold ended because its time was up; its alarm is gone with it."""

@@ -97,42 +97,42 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
     An event that speaks of a hold where there is none (only a damaged log has one)
     leaves nothing to speak of, and so None.
     """
-    match event:
-        case Held():
-            return Reservation(
-                event.originator_id,
-                event.originator_version,
-                "held",
-                event.created_at_ms,
-                event.expires_at_ms,
-                None,
-                0,
-                None,
-            )
-        case Expired():
-            return reservation and Reservation(
-                reservation.id,
-                event.originator_version,
-                "expired",
-                reservation.created_at_ms,
-                reservation.expires_at_ms,
-                event.expired_at_ms,
-                reservation.expiration_count + 1,
-                None,
-            )
-        case AlarmScheduled():
-            return reservation and Reservation(
-                reservation.id,
-                event.originator_version,
-                reservation.status,
-                reservation.created_at_ms,
-                reservation.expires_at_ms,
-                reservation.expired_at_ms,
-                reservation.expiration_count,
-                event.scheduled_time_ms,
-            )
-        case _ as never:
-            assert_never(never)
+    if type(event) is Held:
+        return Reservation(
+            event.originator_id,
+            event.originator_version,
+            "held",
+            event.created_at_ms,
+            event.expires_at_ms,
+            None,
+            0,
+            None,
+        )
+    if reservation is None:
+        return None
+    if type(event) is Expired:
+        return Reservation(
+            reservation.id,
+            event.originator_version,
+            "expired",
+            reservation.created_at_ms,
+            reservation.expires_at_ms,
+            event.expired_at_ms,
+            reservation.expiration_count + 1,
+            None,
+        )
+    if type(event) is AlarmScheduled:
+        return Reservation(
+            reservation.id,
+            event.originator_version,
+            reservation.status,
+            reservation.created_at_ms,
+            reservation.expires_at_ms,
+            reservation.expired_at_ms,
+            reservation.expiration_count,
+            event.scheduled_time_ms,
+        )
+    assert_never(event)
 
 
 def project(initial: Reservation | None, events: Iterable[ReservationEvent]) -> Reservation | None:

@@ -1,8 +1,8 @@
-"""What is done to alarms, as work for the writer: claim, settle, release, re-drive.
+"""What is done to alarms, as work for the writer: claim, settle, give back, re-drive.
 
 An alarm row leaves in two ways only. A transaction that ends a hold deletes it by id,
 for the aggregate's version fences that already. Everything else (reject, retry, park,
-release) is a compare-and-swap on the claim's own bytes, so that a claim which has been
+give back) is a compare-and-swap on the claim's own bytes, so that a claim which has been
 outlived can neither delete nor move a newer alarm.
 """
 
@@ -85,7 +85,7 @@ class Claimed:
     lapsed: int = 0  # claims, anybody's, that had outlived their lease
     parked: list[str] = field(default_factory=list)  # unreadable, or begun too often
     joined: list[Claim] = field(default_factory=list)  # of objects, that have company now
-    waiting: bool = False  # suspects, for what is under way here to end (alarm_company.py)
+    waiting: bool = False  # suspects, for what is under way here to end (company.py)
 
 
 class ClaimDueAlarms(Work):
@@ -94,7 +94,7 @@ class ClaimDueAlarms(Work):
     A claim counts as an attempt begun, durably, and its lease is never shorter than the
     wait after a failure would be. So a handler which kills its process backs off and is
     parked in the end like any other; those that were only beside it are not counted
-    (alarm_company.py). Rows that another process is claiming are passed over.
+    (company.py). Rows that another process is claiming are passed over.
     """
 
     keeps_house = True

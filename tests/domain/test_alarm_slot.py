@@ -133,6 +133,50 @@ def test_when(name: str) -> None:
     assert transition(before) == PlannedSlot(after, look_at_ms)
 
 
+AROUND = (-1, 0, 1)
+
+
+@pytest.mark.parametrize("off", AROUND)
+def test_a_lease_is_the_longer_of_its_own_and_the_wait_after_a_failure(off: int) -> None:
+    """The third attempt's wait is 8 s."""
+    for planned in (
+        AlarmSlot(AT, 2).begin("t", 8_000 + off, NOW),
+        claimed(3).keep(8_000 + off, NOW),
+    ):
+        assert planned == PlannedSlot(claimed(3), NOW + 8_000 + max(off, 0))
+
+
+@pytest.mark.parametrize("off", AROUND)
+def test_what_is_late_or_early_is_given_back_to_when_it_was_set_for(off: int) -> None:
+    assert claimed(1).give_back(AT + off) == PlannedSlot(SET, AT)
+
+
+@pytest.mark.parametrize("off", AROUND)
+def test_given_back_for_a_while_counts_from_now(off: int) -> None:
+    waiting = PlannedSlot(AlarmSlot(AT, waits=True), AT + off + 1)
+    assert claimed(1).give_back(AT + off, 1) == waiting
+
+
+@pytest.mark.parametrize("off", AROUND)
+def test_what_came_early_is_looked_at_when_it_is_due_and_keeps_what_it_was_set_to(
+    off: int,
+) -> None:
+    assert claimed(2, waits=True).move(AT + off) == PlannedSlot(SET, AT + off)
+
+
+@pytest.mark.parametrize("off", AROUND)
+@pytest.mark.parametrize(
+    ("superseded", "wait_ms"),
+    list(enumerate([0, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 64_000, 64_000])),
+)
+def test_set_and_fail_again_and_again_waits_as_a_retry_does(
+    superseded: int, wait_ms: int, off: int
+) -> None:
+    planned = claimed(1, superseded=superseded).supersede(NOW + wait_ms + off, NOW)
+    following = AlarmSlot(NOW + wait_ms + off, superseded=superseded + 1)
+    assert planned == PlannedSlot(following, NOW + wait_ms + max(off, 0))
+
+
 @pytest.mark.parametrize(("attempts", "is_used_up"), [(0, False), (6, False), (7, True)])
 def test_seven_attempts_are_all(attempts: int, is_used_up: bool) -> None:
     assert AlarmSlot(AT, attempts).is_used_up is is_used_up
