@@ -10,7 +10,7 @@
   `alarms.py` runs their alarms, `alarm_crowd.py` knows how many.
 - `event_schedule.py` is a class that is there for everybody: many events on one alarm. A
   pass over them is in `schedule_pass.py`, how they are kept in `schedule_records.py`.
-- `object_commands.py` is what they ask of the writer; `snapshot_cadence.py` says when
+- `object_commands.py` is what they ask of the writer; `checkpoint_cadence.py` says when
   their storage is written down whole.
 
 The modules need one another in one direction; where a part calls back, a small protocol
