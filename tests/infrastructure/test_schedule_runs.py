@@ -74,7 +74,7 @@ def test_f36_so_does_any_error_in_finding_the_next_time(
 
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("tick", START, 1_000)
-        monkeypatch.setattr(schedule_pass, "next_run", broken)
+        monkeypatch.setattr(schedule_pass, "next_time_of", broken)
         await go_on(world, MINUTE)
         event = await agenda.getEvent("tick")
         assert (event["runs"], event["parked"]) == (1, True)
