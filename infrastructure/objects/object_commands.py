@@ -62,6 +62,7 @@ class WriteObject(Work):
         events: Sequence[ObjectEvent],
         checkpoint: SnapshotRow | None,
     ) -> None:
+        self.object_ids = (object_id,)
         self._object_id = object_id
         self._owner = owner
         self._version = version
@@ -69,7 +70,7 @@ class WriteObject(Work):
         self._checkpoint = checkpoint
 
     def run(self, unit: UnitOfWork) -> None:
-        if unit.session.owner_of(self._object_id) != self._owner:
+        if unit.owner_of(self._object_id) != self._owner:
             raise ObjectElsewhere(f"{self._object_id} was taken over by another process")
         _, version, _ = unit.object_row(self._object_id)
         if version != self._version:
