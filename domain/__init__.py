@@ -8,5 +8,6 @@ the rest.
 
 Start with `reservation.py`; the facts it records are in `events.py`, what it refuses in
 `errors.py`, ids in `ids.py`. An alarm's attempts are `alarm_slot.py`, how often it is tried
-`alarm.py`. Objects are in `durable_object.py`, the entries of a schedule in `schedule.py`.
+`alarm.py`. Objects are in `durable_object.py`, the entries of a schedule in
+`scheduled_entry.py`, what may be scheduled in `schedule.py`.
 """

@@ -43,6 +43,8 @@ class Work:
 
     aggregate_ids: Sequence[str] = ()
     """What it will ask the unit of work for, fetched for the whole batch in one query."""
+    object_ids: Sequence[str] = ()
+    """Objects that it will write, whose owners and rows are fetched likewise."""
 
     def run(self, unit: "UnitOfWork") -> Any:
         """Decides and stages. What it returns goes to the caller after the commit."""
@@ -67,6 +69,8 @@ class UnitOfWork:
         self.mapper = mapper
         self._tails: dict[str, list[tuple[int, str, bytes]]] = {}
         self._states: dict[str, Reservation | None] = {}
+        self._owners: dict[str, str | None] = {}
+        self._objects_before: dict[str, ObjectRow] = {}
         self._objects: dict[str, ObjectRow] = {}
         self._object_alarms: dict[str, int | None] = {}
         self._events: list[ReservationEvent | ObjectEvent] = []
@@ -80,6 +84,17 @@ class UnitOfWork:
         wanted = [i for i in set(aggregate_ids) if i not in self._tails]
         if wanted:
             self._take(wanted, self.session.tails(wanted))
+
+    def load_objects(self, object_ids: Iterable[str]) -> None:
+        """Fetches, in one query, whose these objects are, with their rows."""
+        wanted = [i for i in set(object_ids) if i not in self._owners]
+        if not wanted:
+            return
+        owned = self.session.owned(wanted)
+        self._owners.update(dict.fromkeys(wanted))
+        for object_id, owner, version, alarm_at_ms in owned:
+            self._owners[object_id] = owner
+            self._objects_before[object_id] = (object_id, version or 0, alarm_at_ms)
 
     def _take(self, aggregate_ids: Iterable[str], tails: Iterable[TailRow]) -> None:
         self._tails.update((i, []) for i in aggregate_ids)
@@ -110,8 +125,13 @@ class UnitOfWork:
 
     def object_row(self, object_id: str) -> ObjectRow:
         """(id, version, what its alarm is set to), with what this unit of work has added."""
-        row = self._objects.get(object_id) or self.session.object_row(object_id)
-        return row or (object_id, 0, None)
+        row = self._objects.get(object_id) or self._objects_before.get(object_id)
+        return row or self.session.object_row(object_id) or (object_id, 0, None)
+
+    def owner_of(self, object_id: str) -> str | None:
+        """Whose the object is; None if it is free."""
+        self.load_objects([object_id])
+        return self._owners[object_id]
 
     def append_to_object(self, object_id: str, events: Sequence[ObjectEvent]) -> None:
         """Adds what an object did, with the alarm it implies."""
@@ -145,6 +165,7 @@ class UnitOfWork:
             if event.originator_id == object_id:
                 state.apply(cast(ObjectEvent, event))
         if not state.version:
+            self._objects_before.pop(object_id, None)
             self.session.delete_objects([object_id])
             self.session.delete_alarms([object_id])
             return None

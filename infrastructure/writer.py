@@ -226,6 +226,7 @@ class Writer:
         began = time.monotonic()
         now_ms = self._clock.now_ms()  # once the lock is ours, not before
         unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))
+        unit.load_objects(i for work in works for i in work.object_ids)
         for ticket in tickets:
             if not ticket.work.on_tables:
                 _attempt(ticket, unit)

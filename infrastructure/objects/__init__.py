@@ -9,8 +9,9 @@
   and lets go of its objects; `ownership.py` sees to it that no other process runs them;
   `alarms.py` runs their alarms, `alarm_crowd.py` knows how many.
 - `event_schedule.py` is a class that is there for everybody: many events on one alarm. A
-  pass over them is in `schedule_pass.py`, how they are kept in `schedule_records.py`.
-- `object_commands.py` is what they ask of the writer; `snapshot_cadence.py` says when
+  pass over them is in `schedule_pass.py`, how they are kept in `schedule_records.py`, when they
+  run in `domain/scheduled_entry.py`; `cron.py` reads expressions for that.
+- `object_commands.py` is what they ask of the writer; `checkpoint_cadence.py` says when
   their storage is written down whole.
 
 The modules need one another in one direction; where a part calls back, a small protocol

@@ -116,7 +116,7 @@ class ObjectAlarmRunner:
     def start(self, claims: list[Claim]) -> None:
         """Runs them, each in its object's turn; gives them back if the host is stopping."""
         if not self._host.accepting:
-            self._giving_back = self._host.loop.create_task(self._release(claims, after_ms=0))
+            self._giving_back = self._host.loop.create_task(self._give_back(claims, after_ms=0))
             return
         for claim in claims:
             # One that runs here already was claimed once more because a handler that held up
@@ -159,12 +159,12 @@ class ObjectAlarmRunner:
             task.cancel()
         if running:
             await asyncio.wait(running)
-            await self._release([self._newest(c) for c in running.values()], after_ms=0)
+            await self._give_back([self._newest(c) for c in running.values()], after_ms=0)
         self._reports.shutdown()
 
     async def _run(self, claim: Claim) -> None:
         if self._host.should_yield(claim.id):
-            await self._release([claim], YIELD_MS)  # to whoever has the object by then
+            await self._give_back([claim], YIELD_MS)  # to whoever has the object by then
             return
         began_at_ms = self._host.now_ms()
         attempt: Attempt | None
@@ -177,7 +177,7 @@ class ObjectAlarmRunner:
             attempt = await self._fail(claim, error)
         except StoreError as error:
             logger.warning("the alarm of %s waits: %s", claim.id, error)
-            await self._release([self._newest(claim)], BUSY_AGAIN_MS)
+            await self._give_back([self._newest(claim)], BUSY_AGAIN_MS)
             return
         except Exception as error:  # the class's constructor raised it
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
@@ -232,7 +232,7 @@ class ObjectAlarmRunner:
             live.memory.park_alarm()
         return attempt
 
-    async def _release(self, claims: list[Claim], after_ms: int) -> None:
+    async def _give_back(self, claims: list[Claim], after_ms: int) -> None:
         try:
             await self._host.execute(GiveBackAlarms(claims, after_ms))
         except StoreError as error:

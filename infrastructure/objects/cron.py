@@ -20,7 +20,6 @@ from reservation_expiry.domain.schedule import MAX_RUN_AT_MS
 from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_datetime
 
 MAX_CHARACTERS = 255
-COUNTED_MISSES = 1_000  # passed times that are counted one by one, at most
 
 # cronsim takes a range of one value with a step, `5-5/2`, for `5/2`, which goes on to the end.
 _STEPPED_RANGE = re.compile(r"([^,/-]+)-([^,/-]+)/0*[1-9][0-9]*(?=,|$)")
@@ -54,18 +53,6 @@ def next_by_cron(expression: str, zone: str, after_ms: int) -> int:
     if at_ms > MAX_RUN_AT_MS:
         raise InvalidSchedule(f"{expression!r} has no next time before 2262")
     return at_ms
-
-
-def next_run_by_cron(expression: str, zone: str, planned_ms: int, now_ms: int) -> tuple[int, int]:
-    """As `domain.schedule.next_run`: the next time, and how many have passed meanwhile.
-
-    Beyond COUNTED_MISSES, passed times are skipped and no longer counted.
-    """
-    missed, at_ms = 0, next_by_cron(expression, zone, planned_ms)
-    while at_ms <= now_ms and missed < COUNTED_MISSES:
-        missed += 1
-        at_ms = next_by_cron(expression, zone, at_ms)
-    return (at_ms if at_ms > now_ms else next_by_cron(expression, zone, now_ms)), missed
 
 
 def _without_step(found: re.Match[str]) -> str:

@@ -2,7 +2,7 @@
 
 The alarm is always set to the earliest of them; when it rings, a pass runs what is due
 (`schedule_pass.py`). How events stand in the object's storage is in `schedule_records.py`,
-how one goes on after a run in `domain/schedule.py`.
+how one goes on after a run in `domain/scheduled_entry.py`.
 """
 
 import inspect
@@ -12,14 +12,13 @@ from typing import Any
 from reservation_expiry.domain.durable_object import EventCancelled
 from reservation_expiry.domain.errors import InvalidSchedule
 from reservation_expiry.domain.preconditions import NONE, Preconditions
-from reservation_expiry.domain.schedule import Progress, check_event, redriven
+from reservation_expiry.domain.scheduled_entry import Progress, ScheduledEntry, planned
 from reservation_expiry.infrastructure.objects import values
 from reservation_expiry.infrastructure.objects.cron import next_by_cron
 from reservation_expiry.infrastructure.objects.durable_object import DurableObject
-from reservation_expiry.infrastructure.objects.schedule_pass import SchedulePass, next_time_of
+from reservation_expiry.infrastructure.objects.schedule_pass import SchedulePass, next_time_for
 from reservation_expiry.infrastructure.objects.schedule_records import (
     Event,
-    Found,
     ScheduleRecords,
     entity_tag,
     is_same,
@@ -87,26 +86,20 @@ class EventSchedule(DurableObject):
     ) -> dict[str, Any]:
         """`scheduleEvent`, answering `event` and whether it is new: `created`. Raises
         PreconditionFailed, too, and has changed nothing then."""
-        asked = {
-            "id": id,
-            "runAt": runAt,
-            "repeatMs": repeatMs,
-            "cron": cron,
-            "zone": None if cron is None else zone,
-            "payload": payload,
-        }
-        run_at_ms = self._first_time(asked)
+        now_ms = self.ctx.now_ms()
+        asked = planned(id, runAt, repeatMs, cron, zone, payload, now_ms, next_by_cron)
+        _refuse_unless_kept(payload)
         found = await self._records.get(id)
         _refuse_unless_met(preconditions, found)
-        if found is not None and found[1].next_problem is None and is_same(found[0], asked):
-            return {"event": shown(*found), "created": False}
-        progress = Progress(await self._records.new_revision(), run_at_ms, run_at_ms)
-        event = {**asked, "revision": progress.revision}
-        self._records.put(event, progress, None if found is None else found[1])
+        if found is not None and found.progress.next_problem is None and is_same(found, asked):
+            return {"event": shown(found), "created": False}
+        revision, first_ms = await self._records.new_revision(), asked.progress.run_at_ms
+        entry = asked.come_to(Progress(revision, first_ms, first_ms))
+        self._records.put(entry, found)
         if found is not None:
-            self._record_cancelled(id, found[1], "replaced")
+            self._record_cancelled(found, "replaced")
         await self._follow()
-        return {"event": shown(event, progress), "created": found is None}
+        return {"event": shown(entry), "created": found is None}
 
     async def cancelEvent(self, id: str, preconditions: Preconditions = NONE) -> bool:
         """Whether there was one. A run that has begun goes on. Raises PreconditionFailed."""
@@ -114,8 +107,8 @@ class EventSchedule(DurableObject):
         if found is None:
             return False
         _refuse_unless_met(preconditions, found)
-        self._records.move(id, found[1], None)
-        self._record_cancelled(id, found[1], "cancelled")
+        self._records.move(id, found.progress, None)
+        self._record_cancelled(found, "cancelled")
         await self._follow()
         return True
 
@@ -143,15 +136,13 @@ class EventSchedule(DurableObject):
         found = await self._records.get(id)
         if found is None:
             return None
-        event, progress = found
-        if not progress.parked:
-            return {"event": shown(event, progress), "redriven": False}
+        if not found.progress.parked:
+            return {"event": shown(found), "redriven": False}
         _refuse_unless_met(preconditions, found)
-        next_time = next_time_of(event, self.ctx)
-        after = redriven(progress, next_time, self.ctx.now_ms())
-        self._records.move(id, progress, after)
+        after = found.redriven(self.ctx.now_ms(), next_time_for(self.ctx.id))
+        self._records.move(id, found.progress, after.progress)
         await self._follow()
-        return {"event": shown(event, after), "redriven": True}
+        return {"event": shown(after), "redriven": True}
 
     async def alarm(self) -> None:
         """One pass: begins what is due, and what becomes due, until nothing runs any more."""
@@ -169,28 +160,13 @@ class EventSchedule(DurableObject):
     list_parked = listParked
     redrive_event = redriveEvent
 
-    def _first_time(self, asked: Event) -> int:
-        """When it runs first. Raises InvalidSchedule for what is not to be put."""
-        run_at_ms: int | None = asked["runAt"]
-        if asked["cron"] is not None:
-            if run_at_ms is not None or asked["repeatMs"] is not None:
-                raise InvalidSchedule("an event has runAt or cron, not both")
-            run_at_ms = next_by_cron(asked["cron"], asked["zone"], self.ctx.now_ms())
-        first_ms = check_event(asked["id"], run_at_ms, asked["repeatMs"])
-        try:
-            # It is kept in a dict with the rest of the event.
-            values.encode(asked["payload"], "the payload", MAX_PAYLOAD_BYTES, values.MAX_DEPTH - 1)
-        except TypeError as error:
-            raise InvalidSchedule(str(error)) from error
-        return first_ms
-
-    def _record_cancelled(self, id: str, progress: Progress, reason: Any) -> None:
+    def _record_cancelled(self, entry: ScheduledEntry, reason: Any) -> None:
         self.ctx.record(
             partial(
                 EventCancelled,
-                event_id=id,
-                revision=progress.revision,
-                planned_at_ms=progress.run_at_ms,
+                event_id=entry.id,
+                revision=entry.progress.revision,
+                planned_at_ms=entry.progress.run_at_ms,
                 reason=reason,
             )
         )
@@ -217,6 +193,15 @@ class EventSchedule(DurableObject):
                 storage.setAlarm(at_ms)
 
 
-def _refuse_unless_met(preconditions: Preconditions, found: Found | None) -> None:
+def _refuse_unless_kept(payload: Any) -> None:
+    """Raises InvalidSchedule for a payload that cannot be stored."""
+    try:
+        # It is kept in a dict with the rest of the entry.
+        values.encode(payload, "the payload", MAX_PAYLOAD_BYTES, values.MAX_DEPTH - 1)
+    except TypeError as error:
+        raise InvalidSchedule(str(error)) from error
+
+
+def _refuse_unless_met(preconditions: Preconditions, found: ScheduledEntry | None) -> None:
     if preconditions != NONE:  # else there is no need of a tag, which takes time to make
-        preconditions.refuse_unless_met(None if found is None else entity_tag(shown(*found)))
+        preconditions.refuse_unless_met(None if found is None else entity_tag(shown(found)))

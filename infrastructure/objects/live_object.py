@@ -15,11 +15,11 @@ from reservation_expiry.domain.durable_object import StoredObject
 from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.errors import ObjectDropped
 from reservation_expiry.infrastructure.objects.changes import Fact
+from reservation_expiry.infrastructure.objects.checkpoint_cadence import CheckpointCadence
 from reservation_expiry.infrastructure.objects.durable_object import Context, DurableObject
 from reservation_expiry.infrastructure.objects.memory import Memory
 from reservation_expiry.infrastructure.objects.outbox import Outbox, Writer
 from reservation_expiry.infrastructure.objects.running_code import guarded
-from reservation_expiry.infrastructure.objects.snapshot_cadence import SnapshotCadence
 from reservation_expiry.infrastructure.objects.storage import Storage
 from reservation_expiry.infrastructure.objects.tasks import BlockFailed, HandlerTimeout, ObjectTasks
 from reservation_expiry.infrastructure.objects.transaction import Turns
@@ -48,7 +48,7 @@ class LiveObject:
         self,
         identity: ObjectId,
         stored: StoredObject,
-        cadence: SnapshotCadence,
+        cadence: CheckpointCadence,
         parked: bool,
         owner: Owner,
     ) -> None:

@@ -19,9 +19,9 @@ from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """What an object is made from: a snapshot, the events since, and its alarm row."""
+    """What an object is made from: a checkpoint, the events since, and its alarm row."""
 
-    snapshot: SnapshotRow | None
+    checkpoint: SnapshotRow | None
     events: list[tuple[int, str, bytes]]  # (version, topic, state)
     alarm: AlarmRow | None
 
@@ -42,9 +42,9 @@ class AcquireObject(Work):
         session, object_id = unit.session, self._object_id
         if not session.acquire(object_id, self._owner, unit.now_ms):
             return None
-        snapshot = session.snapshot(object_id)
-        events = session.history(object_id, snapshot[1] if snapshot else 0)
-        return Acquired(snapshot, events, session.alarm(object_id))
+        checkpoint = session.snapshot(object_id)
+        events = session.history(object_id, checkpoint[1] if checkpoint else 0)
+        return Acquired(checkpoint, events, session.alarm(object_id))
 
 
 class WriteObject(Work):
@@ -60,24 +60,25 @@ class WriteObject(Work):
         owner: str,
         version: int,
         events: Sequence[ObjectEvent],
-        snapshot: SnapshotRow | None,
+        checkpoint: SnapshotRow | None,
     ) -> None:
+        self.object_ids = (object_id,)
         self._object_id = object_id
         self._owner = owner
         self._version = version
         self._events = events
-        self._snapshot = snapshot
+        self._checkpoint = checkpoint
 
     def run(self, unit: UnitOfWork) -> None:
-        if unit.session.owner_of(self._object_id) != self._owner:
+        if unit.owner_of(self._object_id) != self._owner:
             raise ObjectElsewhere(f"{self._object_id} was taken over by another process")
         _, version, _ = unit.object_row(self._object_id)
         if version != self._version:
             raise VersionConflict(f"{self._object_id} is at version {version}, not {self._version}")
         unit.append_to_object(self._object_id, self._events)
-        snapshot = self._snapshot
-        if snapshot is not None:
-            unit.after_flush(lambda: unit.session.put_snapshot(snapshot))
+        checkpoint = self._checkpoint
+        if checkpoint is not None:
+            unit.after_flush(lambda: unit.session.put_snapshot(checkpoint))
 
 
 class RenewOwner(Work):

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from reservation_expiry.domain.durable_object import ObjectEvent, StoredObject
-from reservation_expiry.infrastructure.object_snapshots import encode_snapshot
+from reservation_expiry.infrastructure.object_checkpoints import encode_checkpoint
+from reservation_expiry.infrastructure.objects.checkpoint_cadence import CheckpointCadence
 from reservation_expiry.infrastructure.objects.object_commands import WriteObject
-from reservation_expiry.infrastructure.objects.snapshot_cadence import SnapshotCadence
 from reservation_expiry.infrastructure.unit_of_work import Work
 
 Written = Callable[[BaseException | None], None]
@@ -34,7 +34,7 @@ class Outbox:
         self,
         object_id: str,
         stored: StoredObject,
-        cadence: SnapshotCadence,
+        cadence: CheckpointCadence,
         writer: Writer,
         on_written: Written,
     ) -> None:
@@ -73,13 +73,13 @@ class Outbox:
         events, self._events = self._events, []
         version = events[-1].originator_version
         self._cadence.wrote(events)
-        snapshot = None
+        checkpoint = None
         if is_current and self._cadence.is_due(version, self._stored.storage):
-            snapshot = (self._object_id, version, encode_snapshot(self._stored))
+            checkpoint = (self._object_id, version, encode_checkpoint(self._stored))
             self._cadence.was_taken(version)
         self._sending = True
         token = self._writer.token
-        work = WriteObject(self._object_id, token, self._committed, events, snapshot)
+        work = WriteObject(self._object_id, token, self._committed, events, checkpoint)
         try:
             self._writer.submit(work, lambda _, error: self._sent(version, error))
         except Exception as error:

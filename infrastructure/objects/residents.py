@@ -18,7 +18,11 @@ from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.errors import ObjectElsewhere, Overloaded
 from reservation_expiry.infrastructure.event_mapper import EventMapper
-from reservation_expiry.infrastructure.object_snapshots import decode_snapshot
+from reservation_expiry.infrastructure.object_checkpoints import decode_checkpoint
+from reservation_expiry.infrastructure.objects.checkpoint_cadence import (
+    ROW_BYTES,
+    CheckpointCadence,
+)
 from reservation_expiry.infrastructure.objects.live_object import LiveObject, Owner
 from reservation_expiry.infrastructure.objects.object_commands import (
     Acquired,
@@ -26,7 +30,6 @@ from reservation_expiry.infrastructure.objects.object_commands import (
     FreeObjects,
 )
 from reservation_expiry.infrastructure.objects.ownership import Ownership
-from reservation_expiry.infrastructure.objects.snapshot_cadence import ROW_BYTES, SnapshotCadence
 from reservation_expiry.infrastructure.unit_of_work import Work
 
 MAX_OBJECTS = 10_000  # in memory
@@ -148,15 +151,15 @@ class Residents:
 
     def _read(self, identity: ObjectId, acquired: Acquired) -> LiveObject:
         key, storage = str(identity), SortedDict()
-        stored, snapshot_version = StoredObject(storage=storage), 0
-        if acquired.snapshot is not None:
-            _, snapshot_version, data = acquired.snapshot
-            stored = decode_snapshot(key, snapshot_version, data, storage)
+        stored, checkpoint_version = StoredObject(storage=storage), 0
+        if acquired.checkpoint is not None:
+            _, checkpoint_version, data = acquired.checkpoint
+            stored = decode_checkpoint(key, checkpoint_version, data, storage)
         for row in acquired.events:
             stored.apply(self._mapper.decode(key, *row))
         parked = acquired.alarm is not None and acquired.alarm[1] is None
         since = sum(ROW_BYTES + len(state) for _, _, state in acquired.events)
-        cadence = SnapshotCadence(snapshot_version, since)
+        cadence = CheckpointCadence(checkpoint_version, since)
         return LiveObject(identity, stored, cadence, parked, self._process)
 
     async def _make_room(self) -> None:

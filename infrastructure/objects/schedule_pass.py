@@ -13,16 +13,17 @@ others are not counted (`domain.alarm.company_after`).
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from random import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reservation_expiry.domain.alarm import company_after
 from reservation_expiry.domain.durable_object import RunEnded, RunOutcome
 from reservation_expiry.domain.errors import InvalidSchedule
-from reservation_expiry.domain.schedule import NextTime, Progress, ended_well, failed, next_run
-from reservation_expiry.infrastructure.objects.cron import next_run_by_cron
+from reservation_expiry.domain.ids import ObjectId
+from reservation_expiry.domain.scheduled_entry import NextTime, ScheduledEntry, next_time_of
+from reservation_expiry.infrastructure.objects.cron import next_by_cron
+from reservation_expiry.infrastructure.objects.durable_object import Context
 from reservation_expiry.infrastructure.objects.running_code import called
 from reservation_expiry.infrastructure.objects.schedule_records import (
     MAX_DUE,
@@ -31,9 +32,6 @@ from reservation_expiry.infrastructure.objects.schedule_records import (
     ScheduleRecords,
     shown,
 )
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.durable_object import Context
 
 MAX_RUNNING = MAX_DUE  # events of one schedule under way at once
 # A pass that is older begins nothing more once the runs it had by then have ended. With the
@@ -54,7 +52,7 @@ class SchedulePass:
     """`run()` it; `changed()` while it runs, when something was put or cancelled."""
 
     def __init__(
-        self, ctx: "Context", records: ScheduleRecords, process: Callable[[Event], Any]
+        self, ctx: Context, records: ScheduleRecords, process: Callable[[Event], Any]
     ) -> None:
         self._ctx = ctx
         self._records = records
@@ -131,14 +129,14 @@ class SchedulePass:
                 continue
             found = await self._records.get(id)
             due.append(found) if found is not None else self._records.drop(place)
-        careful = [found for found in due if found[1].company]
+        careful = [entry for entry in due if entry.progress.company]
         if self._must_hold(bool(careful)):
             return
         if careful:
-            await self._begin_marked(careful[: careful[0][1].company])
+            await self._begin_marked(careful[: careful[0].progress.company])
             return
-        for event, progress in due[: MAX_RUNNING - len(busy)]:
-            self._begin(event, progress)
+        for entry in due[: MAX_RUNNING - len(busy)]:
+            self._begin(entry)
 
     def _must_hold(self, careful: bool) -> bool:
         """Whether nothing is to be begun yet: a marked company has its time for itself, or
@@ -150,27 +148,28 @@ class SchedulePass:
             self._hold_until = now + QUIET_SECONDS
         return self._hold_until is not None
 
-    async def _begin_marked(self, company: list[tuple[Event, Progress]]) -> None:
-        self._records.mark({event["id"]: p.revision for event, p in company}, self._ctx.now_ms())
-        self._marked.update(event["id"] for event, _ in company)
+    async def _begin_marked(self, company: list[ScheduledEntry]) -> None:
+        revisions = {entry.id: entry.progress.revision for entry in company}
+        self._records.mark(revisions, self._ctx.now_ms())
+        self._marked.update(revisions)
         await self._ctx.storage.sync()
-        for event, progress in company:
-            if await self._records.progress(event["id"]) == progress:  # not changed meanwhile
-                self._begin(event, progress)
+        for entry in company:
+            if await self._records.progress(entry.id) == entry.progress:  # not changed meanwhile
+                self._begin(entry)
         self._hold_until = self._loop.time() + ALONE_SECONDS
 
-    def _begin(self, event: Event, progress: Progress) -> None:
-        task = asyncio.ensure_future(self._run(event, progress))
-        self._running[task] = event["id"]
+    def _begin(self, entry: ScheduledEntry) -> None:
+        task = asyncio.ensure_future(self._run(entry))
+        self._running[task] = entry.id
 
     # Running, and what follows
 
-    async def _run(self, event: Event, progress: Progress) -> None:
+    async def _run(self, entry: ScheduledEntry) -> None:
         began_ms = self._ctx.now_ms()
         error: BaseException | None = None
         try:
             async with asyncio.timeout(RUN_SECONDS):
-                await called(self._process, (shown(event, progress),), {})
+                await called(self._process, (shown(entry),), {})
         except asyncio.CancelledError as cancelled:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -178,23 +177,25 @@ class SchedulePass:
             error = cancelled
         except Exception as raised:
             error = raised
-        await self._settle(event, progress, began_ms, error)
+        await self._settle(entry, began_ms, error)
         await self._ctx.storage.sync()
 
     async def _settle(
-        self, event: Event, began: Progress, began_ms: int, error: BaseException | None
+        self, entry: ScheduledEntry, began_ms: int, error: BaseException | None
     ) -> None:
         """Writes what has ended, and what follows from it."""
+        id, began = entry.id, entry.progress
         if began.run_at_ms is None:
-            raise ValueError(f"{event['id']!r} has run, and was not planned to")
-        id, now_ms, next_time = event["id"], self._ctx.now_ms(), next_time_of(event, self._ctx)
+            raise ValueError(f"{id!r} has run, and was not planned to")
+        now_ms, next_time = self._ctx.now_ms(), next_time_for(self._ctx.id)
+        after: ScheduledEntry | None
         outcome: RunOutcome = "ok"
         if error is None:
-            after = ended_well(began, next_time)
+            after = entry.ended_well(now_ms, next_time)
         else:
             interrupted = isinstance(error, Interrupted)
-            after, outcome = failed(began, next_time, now_ms, random(), interrupted=interrupted)
-        self._report(event, began, after, outcome, error)
+            after, outcome = entry.failed(now_ms, random(), next_time, interrupted=interrupted)
+        self._report(entry, after, outcome, error)
         self._ctx.record(
             partial(
                 RunEnded,
@@ -211,26 +212,28 @@ class SchedulePass:
             self._records.unmark([id])
         current = await self._records.progress_of(id)
         if current is not None and current.revision == began.revision:
-            self._records.move(id, current, after)
+            self._records.move(id, current, None if after is None else after.progress)
         # Else it was cancelled, or put anew, while it ran: that holds.
 
     def _report(
         self,
-        event: Event,
-        began: Progress,
-        after: Progress | None,
+        began: ScheduledEntry,
+        after: ScheduledEntry | None,
         outcome: RunOutcome,
         error: BaseException | None,
     ) -> None:
-        name = f"event {event['id']} of {self._ctx.id}"
+        name, planned_ms = f"event {began.id} of {self._ctx.id}", began.progress.run_at_ms
         if outcome == "gave-up":
             self._ctx.count("gaveUp")
-            logger.error("%s: its run planned for %s is given up: %r", name, began.run_at_ms, error)
+            logger.error("%s: its run planned for %s is given up: %r", name, planned_ms, error)
         elif error is not None:
             logger.warning("%s failed: %r", name, error)
-        if after is not None and after.next_problem is not None:
-            logger.error("%s is parked, for it has no next time: %s", name, after.next_problem)
-        elif after is not None and after.parked:
+        if after is None or not after.progress.parked:
+            return
+        problem = after.progress.next_problem
+        if problem is not None:
+            logger.error("%s is parked, for it has no next time: %s", name, problem)
+        else:
             logger.error("%s is parked", name)
 
     # After the process of an earlier pass has ended
@@ -253,35 +256,31 @@ class SchedulePass:
 
     async def _interrupted(self, id: str, mark: Mark) -> None:
         """The one that was being run alone has ended its process: that was an attempt."""
-        found = await self._records.get(id)
-        if found is not None and found[1].revision == mark.revision:
+        entry = await self._records.get(id)
+        if entry is not None and entry.progress.revision == mark.revision:
             error = Interrupted("its process ended while it ran")
-            await self._settle(*found, mark.began_ms, error)
+            await self._settle(entry, mark.began_ms, error)
 
     async def _suspect(self, id: str, company: int) -> None:
-        found = await self._records.get(id)
-        if found is not None and not 0 < found[1].company <= company:
-            self._records.move(id, found[1], replace(found[1], company=company))
+        entry = await self._records.get(id)
+        if entry is not None and (after := entry.in_company(company)) is not entry:
+            self._records.move(id, entry.progress, after.progress)
 
 
-def next_time_of(event: Event, ctx: "Context") -> NextTime | None:
-    """When a recurring event runs next; None for one that is planned once.
+def next_time_for(schedule: ObjectId) -> NextTime:
+    """How the entries of a schedule find their next times.
 
     Whatever keeps the next time from being said is a reason why there is none (for a run
     has ended, and must not be run again for it).
     """
-    if event["repeatMs"] is None and event["cron"] is None:
-        return None
 
-    def next_time(planned_ms: int) -> tuple[int, int]:
+    def next_time(entry: ScheduledEntry, planned_ms: int, now_ms: int) -> tuple[int, int]:
         try:
-            if event["cron"] is not None:
-                return next_run_by_cron(event["cron"], event["zone"], planned_ms, ctx.now_ms())
-            return next_run(planned_ms, event["repeatMs"], ctx.now_ms())
+            return next_time_of(entry, planned_ms, now_ms, next_by_cron)
         except InvalidSchedule:
             raise
         except Exception as error:
-            logger.exception("event %s of %s has no next time", event["id"], ctx.id)
+            logger.exception("event %s of %s has no next time", entry.id, schedule)
             raise InvalidSchedule(f"its next time cannot be found: {error!r:.500}") from error
 
     return next_time

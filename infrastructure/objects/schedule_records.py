@@ -14,21 +14,19 @@ until they have run once more.
 import logging
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from reservation_expiry.domain.schedule import MAX_ID_CHARACTERS, Progress
-
-if TYPE_CHECKING:
-    from reservation_expiry.infrastructure.objects.storage import Storage
+from reservation_expiry.domain.schedule import MAX_ID_CHARACTERS
+from reservation_expiry.domain.scheduled_entry import Progress, ScheduledEntry
+from reservation_expiry.infrastructure.objects.storage import Storage
 
 MAX_PAGE = 1_000
 MAX_DUE = 100  # looked at at once
 
 Event = dict[str, Any]
-Found = tuple[Event, Progress]
-"""What was put, and how far it has come."""
+"""A scheduled entry as people see it."""
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -57,22 +55,21 @@ class Mark(NamedTuple):
 class ScheduleRecords:
     """Every method acts at once: awaiting one lets no other code in between."""
 
-    def __init__(self, storage: "Storage") -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    async def get(self, id: str) -> Found | None:
-        """What was put, and how far it has come."""
+    async def get(self, id: str) -> ScheduledEntry | None:
         if len(id) > MAX_ID_CHARACTERS:
             return None  # nothing can be kept under such a key
         put = await self._storage.get(f"event:{id}")
         if put is None:
             return None
-        return put, await self.progress(id) or _read_progress(put)
+        return _read(put, await self.progress(id) or _read_progress(put))
 
     async def event(self, id: str) -> Event | None:
         """As people see it."""
         found = await self.get(id)
-        return None if found is None else shown(*found)
+        return None if found is None else shown(found)
 
     async def progress(self, id: str) -> Progress | None:
         """None if there is no such event, or it has not run since the first release."""
@@ -83,7 +80,7 @@ class ScheduleRecords:
         """None if there is no such event. Does not read what was put, if it can."""
         progress = await self.progress(id)
         if progress is None and (found := await self.get(id)) is not None:
-            return found[1]
+            return found.progress
         return progress
 
     async def new_revision(self) -> int:
@@ -91,12 +88,14 @@ class ScheduleRecords:
         self._storage.put("revision", revision)
         return revision
 
-    def put(self, event: Event, progress: Progress, before: Progress | None) -> None:
-        """Puts an event, in the stead of the one that has come as far as `before`."""
-        id, place = event["id"], _place(event["id"], progress)
-        self._storage.put({f"event:{id}": event, f"progress:{id}": _stored(progress), place: id})
-        if before is not None and _place(id, before) != place:
-            self._storage.delete(_place(id, before))
+    def put(self, entry: ScheduledEntry, before: ScheduledEntry | None) -> None:
+        """Puts an entry, in the stead of the one of its id that was there before."""
+        id, progress = entry.id, entry.progress
+        place = _place(id, progress)
+        put = _stored_entry(entry)
+        self._storage.put({f"event:{id}": put, f"progress:{id}": _stored(progress), place: id})
+        if before is not None and _place(id, before.progress) != place:
+            self._storage.delete(_place(id, before.progress))
 
     def move(self, id: str, before: Progress, after: Progress | None) -> None:
         """Writes what a run has changed; None takes the event out."""
@@ -149,16 +148,17 @@ class ScheduleRecords:
         }
 
 
-def shown(event: Event, progress: Progress) -> Event:
-    """An event as people see it."""
+def shown(entry: ScheduledEntry) -> Event:
+    """An entry as people see it."""
+    progress = entry.progress
     return {
-        "id": event["id"],
+        "id": entry.id,
         "runAt": progress.run_at_ms,
         "lookAt": progress.look_at_ms,
-        "repeatMs": event["repeatMs"],
-        "cron": event["cron"],
-        "zone": event["zone"],
-        "payload": event["payload"],
+        "repeatMs": entry.repeat_ms,
+        "cron": entry.cron,
+        "zone": entry.zone,
+        "payload": entry.payload,
         "runs": progress.runs,
         "missed": progress.missed,
         "gaveUp": progress.gave_up,
@@ -174,19 +174,38 @@ def entity_tag(event: Event) -> str:
     return blake2b(_encode(event), digest_size=16).hexdigest()
 
 
-def is_same(put: Event, asked: Event) -> bool:
-    """Whether an event was put as it is asked for now. An event of the first release does
-    not say when it was to run first: any of its planned times may have been that."""
-    if any(put[key] != asked[key] for key in ("repeatMs", "cron", "zone")):
+def is_same(found: ScheduledEntry, asked: ScheduledEntry) -> bool:
+    """Whether an entry was put as it is asked for now."""
+    if not found.has_the_times_of(asked):
         return False
-    if _encode_sorted(put["payload"]) != _encode_sorted(asked["payload"]):
-        return False  # true is not 1, though Python says so
-    if "runs" not in put or asked["runAt"] is None:
-        return asked["cron"] is not None or put["runAt"] == asked["runAt"]
-    since_ms = put["runAt"] - asked["runAt"]
-    return since_ms == 0 or (
-        bool(put["repeatMs"]) and since_ms > 0 and not since_ms % put["repeatMs"]
+    # As text, for true is not 1, though Python says so.
+    return _encode_sorted(found.payload) == _encode_sorted(asked.payload)
+
+
+def _read(put: dict[str, Any], progress: Progress) -> ScheduledEntry:
+    """The first release kept an entry's progress with it, and moved its time on with each run."""
+    return ScheduledEntry(
+        id=put["id"],
+        first_at_ms=put["runAt"],
+        repeat_ms=put["repeatMs"],
+        cron=put["cron"],
+        zone=put["zone"],
+        payload=put["payload"],
+        progress=progress,
+        first_is_known="runs" not in put,
     )
+
+
+def _stored_entry(entry: ScheduledEntry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "runAt": entry.first_at_ms,
+        "repeatMs": entry.repeat_ms,
+        "cron": entry.cron,
+        "zone": entry.zone,
+        "payload": entry.payload,
+        "revision": entry.progress.revision,
+    }
 
 
 def _read_progress(stored: dict[str, Any]) -> Progress:

@@ -7,7 +7,7 @@ from operator import itemgetter
 from reservation_expiry.domain.durable_object import StoredObject
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EventMapper
-from reservation_expiry.infrastructure.object_snapshots import encode_snapshot
+from reservation_expiry.infrastructure.object_checkpoints import encode_checkpoint
 from reservation_expiry.infrastructure.replay.comparison import Found, compare_alarm
 from reservation_expiry.infrastructure.stores.row_types import (
     LogRow,
@@ -74,7 +74,7 @@ def _replay(
             found.note(object_id, position, broken)
         state.apply(event)
         if snapshot is not None and snapshot[1] == version:
-            snapshot_seen = snapshot[2] == encode_snapshot(state)
+            snapshot_seen = snapshot[2] == encode_checkpoint(state)
     if snapshot is not None and not snapshot_seen:
         found.delete_snapshots.append(snapshot[0])
         found.note(snapshot[0], position, f"its snapshot of version {snapshot[1]} is wrong")

@@ -13,6 +13,9 @@ ReservationRow = tuple[str, int, str, int, int, int | None, int, int | None]
 ObjectRow = tuple[str, int, int | None]
 """(id, version, what its alarm is set to in ms)"""
 
+OwnedRow = tuple[str, str, int | None, int | None]
+"""(id, its owner, version and what its alarm is set to in ms, both None if it has no row)"""
+
 OwnerRow = tuple[str, int, str]
 """(token, until when its objects are its own in ms, which process it is)"""
 

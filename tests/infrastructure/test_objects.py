@@ -16,8 +16,8 @@ from reservation_expiry.infrastructure.errors import (
     VersionConflict,
 )
 from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.objects import checkpoint_cadence, residents
 from reservation_expiry.infrastructure.objects import host as host_module
-from reservation_expiry.infrastructure.objects import residents, snapshot_cadence
 from reservation_expiry.infrastructure.objects.durable_object import DurableObject
 from reservation_expiry.infrastructure.objects.host import NoSuchMethod
 from reservation_expiry.infrastructure.objects.messages import Request, Response
@@ -392,7 +392,7 @@ def test_fetch_carries_requests_and_responses(address: Address) -> None:
 def test_an_object_is_loaded_from_a_snapshot_and_what_came_after(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_cadence, "SNAPSHOT_EVERY", 5)
+    monkeypatch.setattr(checkpoint_cadence, "CHECKPOINT_EVERY", 5)
 
     async def adds(world: World, box: Any) -> None:
         for _ in range(13):

@@ -74,7 +74,7 @@ def test_f36_so_does_any_error_in_finding_the_next_time(
 
     async def steps(world: World, agenda: Any) -> None:
         await agenda.scheduleEvent("tick", START, 1_000)
-        monkeypatch.setattr(schedule_pass, "next_run", broken)
+        monkeypatch.setattr(schedule_pass, "next_time_of", broken)
         await go_on(world, MINUTE)
         event = await agenda.getEvent("tick")
         assert (event["runs"], event["parked"]) == (1, True)
@@ -321,13 +321,13 @@ def test_f64_nor_do_snapshots(address: Address, monkeypatch: pytest.MonkeyPatch)
     run = WriteObject.run
 
     def noted(self: Any, unit: Any) -> None:
-        if self._snapshot is not None:
-            snapshots.append(len(self._snapshot[2]))
+        if self._checkpoint is not None:
+            snapshots.append(len(self._checkpoint[2]))
         run(self, unit)
 
     monkeypatch.setattr(WriteObject, "run", noted)
     monkeypatch.setattr(
-        "reservation_expiry.infrastructure.objects.snapshot_cadence.SNAPSHOT_EVERY", 5
+        "reservation_expiry.infrastructure.objects.checkpoint_cadence.CHECKPOINT_EVERY", 5
     )
 
     async def steps(world: World, agenda: Any) -> None:

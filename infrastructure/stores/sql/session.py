@@ -13,6 +13,7 @@ from reservation_expiry.infrastructure.stores.row_types import (
     EventRow,
     ObjectChunk,
     ObjectRow,
+    OwnedRow,
     OwnerRow,
     ReservationRow,
     SnapshotRow,
@@ -69,6 +70,9 @@ INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
 ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, wanted = 0
 WHERE ownerships.owner = excluded.owner OR NOT EXISTS (
     SELECT 1 FROM owners WHERE token = ownerships.owner AND until_ms > ?)"""
+_OWNED = """
+SELECT ownerships.id, owner, version, alarm_at_ms
+FROM ownerships LEFT JOIN objects ON objects.id = ownerships.id WHERE """
 _RENEW_OWNER = """
 INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
 ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
@@ -270,9 +274,10 @@ class Session(ABC):
 
     # Who runs which object
 
-    def owner_of(self, object_id: str) -> str | None:
-        row = self._one("SELECT owner FROM ownerships WHERE id = ?", (object_id,))
-        return None if row is None else row[0]
+    def owned(self, object_ids: Sequence[str]) -> list[OwnedRow]:
+        """Those of these objects that somebody has, with their rows."""
+        among, wanted = self._among("ownerships.id", object_ids)
+        return self._fetch(_OWNED + among, (wanted,))
 
     def acquire(self, object_id: str, owner: str, now_ms: int) -> bool:
         """Makes the object the owner's unless another has it, who is then asked for it."""

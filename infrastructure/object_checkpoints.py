@@ -8,22 +8,22 @@ from reservation_expiry.domain.durable_object import StoredObject
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 
 
-class _Snapshot(msgspec.Struct, forbid_unknown_fields=True):
+class _Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     alarm: int | None
     storage: dict[str, msgspec.Raw]
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Snapshot).decode
+_decode = msgspec.json.Decoder(_Checkpoint).decode
 
 
-def encode_snapshot(state: StoredObject) -> bytes:
+def encode_checkpoint(state: StoredObject) -> bytes:
     """The same bytes for the same state."""
     storage = {key: msgspec.Raw(state.storage[key]) for key in sorted(state.storage)}
-    return _encode(_Snapshot(state.alarm_at_ms, storage))
+    return _encode(_Checkpoint(state.alarm_at_ms, storage))
 
 
-def decode_snapshot(
+def decode_checkpoint(
     object_id: str, version: int, data: bytes, into: MutableMapping[str, bytes]
 ) -> StoredObject:
     """The state, with `into` as its storage. Raises UndecodableEvent."""

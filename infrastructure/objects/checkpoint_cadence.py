@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping
 
 from reservation_expiry.domain.durable_object import ObjectEvent, StorageWritten
 
-SNAPSHOT_EVERY = 500
+CHECKPOINT_EVERY = 500
 ROW_BYTES = 100  # of an event's row, besides what it says
 
 
-class SnapshotCadence:
-    """When a snapshot is due: after SNAPSHOT_EVERY events, or as many as there are keys if
+class CheckpointCadence:
+    """When a checkpoint is due: after CHECKPOINT_EVERY events, or as many as there are keys if
     those are more, that have as many bytes together as the storage.
 
-    So writing snapshots costs no more than writing the events did, however large a value is
+    So writing checkpoints costs no more than writing the events did, however large a value is
     that lies there and is not touched.
     """
 
@@ -33,7 +33,7 @@ class SnapshotCadence:
 
     def is_due(self, version: int, storage: Mapping[str, bytes]) -> bool:
         since = version - self._version
-        if since < max(SNAPSHOT_EVERY, len(storage)) or self._bytes < self._enough:
+        if since < max(CHECKPOINT_EVERY, len(storage)) or self._bytes < self._enough:
             return False
         self._enough = sum(len(key) + len(value) for key, value in storage.items())
         return self._bytes >= self._enough
