@@ -8,7 +8,7 @@ outlived can neither delete nor move a newer alarm.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import random
 
 from reservation_expiry.domain.alarm import Outcome
@@ -154,7 +154,7 @@ class ClaimDueAlarms(Work):
         """Notes that those who were alone until now are not any more."""
         for claim in self._under_way:
             if claim.id in chosen.joined:
-                slot = replace(claim.slot, token=new_token(2))
+                slot = claim.slot._replace(token=new_token(2))
                 row = row_of(claim.id, slot.keep(self._lease_ms, unit.now_ms))
                 if unit.session.replace_alarm(claim.job_state, row):
                     claimed.joined.append(Claim(claim.id, slot, row[2], claim.cut_off))

@@ -141,7 +141,7 @@ class ObjectAlarmRunner:
         newer = self._renewed.get(claim.id)
         if newer is None or newer.slot.scheduled_time != claim.slot.scheduled_time:
             return claim
-        slot = replace(newer.slot, attempts=claim.slot.attempts)
+        slot = newer.slot._replace(attempts=claim.slot.attempts)
         return Claim(claim.id, slot, newer.job_state)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -1,6 +1,6 @@
 """Alarms that end their process: they are found, given up, and nobody else is counted."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -63,7 +63,7 @@ class Simulation:
         claims = []
         for (id, state), together in chosen.claims:
             attempts = state.attempts + is_counted(state)
-            self.rows[id] = replace(state, attempts=attempts, token=new_token(together))
+            self.rows[id] = state._replace(attempts=attempts, token=new_token(together))
             claims.append(id)
         self.random.shuffle(claims)
         for id in claims:
