@@ -139,7 +139,9 @@ class ClaimDueAlarms(Work):
         tokens: dict[int, str] = {}
         rows = []
         for (alarm_id, slot), together in chosen.claims:
-            token = tokens.setdefault(together, new_token(together))
+            token = tokens.get(together)
+            if token is None:
+                token = tokens[together] = new_token(together)
             counts = is_counted(slot)
             planned = slot.begin(token, self._lease_ms, unit.now_ms, counts=counts)
             row = row_of(alarm_id, planned)
