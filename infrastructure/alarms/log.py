@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from reservation_expiry.domain.ids import named, parse_object_id
+from reservation_expiry.domain.ids import parse_object_id, reservation_name
 from reservation_expiry.infrastructure.alarms.claims import Attempt
 from reservation_expiry.infrastructure.machine.output import standard_output
 
@@ -35,14 +35,26 @@ class AlarmLog:
     def _line(self, attempt: Attempt) -> bytes:
         claim = attempt.claim
         identity = parse_object_id(claim.id)
-        line = {
-            "event": "reservation-alarm" if identity is None else "object-alarm",
-            "eventType": "alarm",
-            "entrypoint": ENTRYPOINT if identity is None else identity.class_name,
-            **(named(claim.id) if identity is None else {"objectName": identity.name}),
+        retry_count = claim.retry_count
+        line: dict[str, object]
+        if identity is None:
+            line = {
+                "event": "reservation-alarm",
+                "eventType": "alarm",
+                "entrypoint": ENTRYPOINT,
+                "reservationId": reservation_name(claim.id),
+            }
+        else:
+            line = {
+                "event": "object-alarm",
+                "eventType": "alarm",
+                "entrypoint": identity.class_name,
+                "objectName": identity.name,
+            }
+        line |= {
             "scheduledTime": claim.slot.scheduled_time,
-            "isRetry": claim.retry_count > 0,
-            "retryCount": claim.retry_count,
+            "isRetry": retry_count > 0,
+            "retryCount": retry_count,
             "outcome": attempt.outcome,
             "latenessMs": attempt.lateness_ms,
         }
