@@ -56,6 +56,7 @@ async def _serve(
 ) -> None:
     with running(ReservationApplication(settings.database)) as application:
         async with open_door(application) as door:
+            application.start_alarms()  # objects are there to run theirs by now
             server = _Server(_configuration(door))
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _drain, server, door)
             sweep = asyncio.create_task(door.connections.sweep())
@@ -128,8 +129,8 @@ def open_service(settings: Settings) -> Open:
 
 @contextmanager
 def running(application: ReservationApplication) -> Iterator[ReservationApplication]:
-    """The application, started, and stopped whatever happens."""
-    application.start()
+    """The application without alarms as yet, started, and stopped whatever happens."""
+    application.start(alarms=False)
     try:
         yield application
     finally:

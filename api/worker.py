@@ -172,14 +172,12 @@ class WorkerDoor(Door):
         super().__init__(application, access)
         self._front_door = worker.front_door
         self._host = ObjectHost(application, worker.classes)
-        self._notice = application.alarm_clock.wake_for
         self._stopping: asyncio.Future[None] | None = None
         spaces = {b: self._host.namespace(name) for b, name in worker.bindings.items()}
         self._env = self._host.env = Bindings(worker.variables | spaces)
 
     async def start(self) -> None:
         await self._host.start()
-        self._notice(0)  # what came due before there was anybody to run it
 
     def drain(self) -> None:
         """Begins to stop, before the server has answered what it has accepted."""

@@ -79,12 +79,15 @@ class ReservationApplication(Application[str]):
         return self.factory.application_recorder()
 
     def start(self, *, alarms: bool = True) -> None:
-        """Starts the writer, and the alarm clock unless told not to."""
+        """Starts the writer, and the alarm clock unless told not to yet."""
         self._store.refuse_after_fork()
         self.writer.start()
         if alarms:
-            self.alarm_clock.start()
-            self._watch.start()
+            self.start_alarms()
+
+    def start_alarms(self) -> None:
+        self.alarm_clock.start()
+        self._watch.start()
 
     def stop(self) -> None:
         self._watch.stop()

@@ -4,6 +4,7 @@ It is started in processes that serve. What makes it tick is APScheduler (`sched
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -43,9 +44,20 @@ class AlarmClock:
         self._clock = clock
         self._sweep = sweep
         self._scheduler: AlarmScheduler | None = None
+        self._beginning: threading.Thread | None = None
+        self._began_at = 0.0  # time.monotonic()
 
     def start(self) -> None:
+        """Returns at once; what is overdue is being settled then."""
         self._dispatcher.begin()
+        self._began_at = time.monotonic()
+        self._beginning = threading.Thread(target=self._begin, name="alarm clock", daemon=True)
+        self._beginning.start()
+
+    def _begin(self) -> None:
+        """A first batch, and then the scheduler, whose modules take longer to load than all
+        others together: nobody's alarm waits for that."""
+        self._run_a_batch()
         from reservation_expiry.infrastructure.alarms.scheduler import make_scheduler
 
         self._engine = self._open_engine()
@@ -55,12 +67,25 @@ class AlarmClock:
             self._next_look,
             self._clock,
             self._sweep_if_it_can_be,
+            SWEEP_SECONDS,
         )
         scheduler.start()
         self._scheduler = scheduler
 
+    def _run_a_batch(self) -> None:
+        try:
+            if claims := self._dispatcher.claim():
+                self._dispatcher.settle(claims)
+        except StoreError as error:
+            logger.warning("what is overdue waits for the next pass: %s", error)
+        except Exception:  # as with every pass: whatever it was, the next one follows
+            logger.exception("a first pass over the alarms failed; the next follows")
+
     def stop(self) -> None:
         """Waits for the batches under way. May be called twice."""
+        if self._beginning is not None:
+            self._beginning.join()
+            self._beginning = None
         if self._scheduler is not None:
             self._scheduler.shutdown(wait=True)
             self._scheduler = None
@@ -79,9 +104,10 @@ class AlarmClock:
     @property
     def seconds_since_pass(self) -> float | None:
         """How long ago the last pass ended; None if the clock is not running."""
-        if self._scheduler is None:
+        if self._beginning is None:
             return None
-        return time.monotonic() - self._scheduler.last_pass
+        scheduler = self._scheduler
+        return time.monotonic() - (scheduler.last_pass if scheduler else self._began_at)
 
     def _sweep_if_it_can_be(self) -> None:
         try:

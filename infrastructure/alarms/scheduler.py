@@ -42,7 +42,6 @@ from reservation_expiry.infrastructure.errors import StoreError
 from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_seconds
 
 POLL_SECONDS = 1.0  # looks at least this often: another process may have set an alarm
-SWEEP_SECONDS = 60
 MAX_OUTSTANDING_BATCHES = 2
 ALARMS, HOUSEKEEPING = "alarms", "housekeeping"
 
@@ -128,7 +127,16 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
         batch = Batch(claims)
         with self._counting:
             self._under_way.add(batch)
-        return [self._job(f"batch {next(self._numbers)}", batch)]
+        return [
+            self._job(
+                f"batch {next(self._numbers)}",
+                func=self._run_batch,
+                args=(batch,),
+                name=f"{len(batch.claims)} alarms",
+                trigger=AtOnce(),
+                next_run_time=_LONG_AGO,
+            )
+        ]
 
     def get_next_run_time(self) -> datetime | None:
         """When the next alarm is to be looked at that this process can run.
@@ -173,20 +181,18 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
         with self._counting:
             self._under_way.discard(batch)
 
-    def _job(self, job_id: str, batch: Batch) -> Job:
+    def _job(self, job_id: str, *, trigger: BaseTrigger, **what: Any) -> Job:
+        """`what` is the func, args, name and next_run_time of it."""
         job = Job(
             self._scheduler,
             id=job_id,
-            func=self._run_batch,
-            args=(batch,),
+            trigger=trigger,
             kwargs={},
-            name=f"{len(batch.claims)} alarms",
-            trigger=AtOnce(),
             executor=ALARMS,
             misfire_grace_time=None,
             coalesce=True,
             max_instances=1,
-            next_run_time=_LONG_AGO,
+            **what,
         )
         job._jobstore_alias = self._alias
         return job
@@ -226,23 +232,14 @@ class AlarmJobStore(SQLAlchemyJobStore):  # type: ignore[misc]  # APScheduler ha
             )
         except (alarm_row.UnreadableAlarm, ValueError, OverflowError):
             return None
-        run_at = datetime_of_ms(state.scheduled_time)
-        job = Job(
-            self._scheduler,
-            id=row.id,
+        return self._job(
+            row.id,
             func=self._scheduler.wakeup,
             args=(),
-            kwargs={},
             name=row.id,
-            trigger=DateTrigger(run_at, timezone=UTC),
-            executor=ALARMS,
-            misfire_grace_time=None,
-            coalesce=True,
-            max_instances=1,
+            trigger=DateTrigger(datetime_of_ms(state.scheduled_time), timezone=UTC),
             next_run_time=due,
         )
-        job._jobstore_alias = self._alias
-        return job
 
 
 class AlarmScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no types
@@ -285,8 +282,9 @@ def make_scheduler(
     next_look: NextLook,
     clock: Clock,
     sweep: Callable[[], object],
+    sweep_seconds: int,
 ) -> AlarmScheduler:
-    """One that looks after the alarms, and calls `sweep` at once and then every minute."""
+    """One that looks after the alarms, and calls `sweep` at once and then every so often."""
     store = AlarmJobStore(engine, dispatcher, next_look, clock)
     scheduler = AlarmScheduler(store, dispatcher, clock)
     scheduler.add_executor(BatchExecutor(MAX_OUTSTANDING_BATCHES), ALARMS)
@@ -295,7 +293,7 @@ def make_scheduler(
     scheduler.add_jobstore(MemoryJobStore(), HOUSEKEEPING)
     scheduler.add_job(
         sweep,
-        IntervalTrigger(seconds=SWEEP_SECONDS, timezone=UTC),
+        IntervalTrigger(seconds=sweep_seconds, timezone=UTC),
         next_run_time=datetime.now(UTC),
         jobstore=HOUSEKEEPING,
         executor=HOUSEKEEPING,

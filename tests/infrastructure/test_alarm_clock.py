@@ -13,6 +13,7 @@ import pytest
 from apscheduler.schedulers.base import STATE_STOPPED
 
 from reservation_expiry.domain.ids import ID_PREFIX
+from reservation_expiry.infrastructure.alarms import scheduler
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.alarms.scheduler import (
@@ -24,6 +25,7 @@ from reservation_expiry.infrastructure.alarms.scheduler import (
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import OutcomeUnknown, StoreBusy
 from reservation_expiry.infrastructure.instants import datetime_of_ms
+from reservation_expiry.infrastructure.startup import prepare
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
 from reservation_expiry.infrastructure.writer import Writer
 from tests.crash.staging import expired_count, hold_in, now_ms
@@ -40,14 +42,28 @@ STOPS = 20
 
 
 class Clockwork:
-    """An application with due alarms, whose clock a test starts when its fault is in place."""
+    """An application whose clock a test starts when its fault is in place."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        hold_in(address, NAMES, due_at_ms=now_ms() - 100)
+        prepare(address)
         self.lines = BytesIO()
         self.application = ReservationApplication(address, alarm_log=AlarmLog(self.lines))
         self.counts = self.application.alarm_dispatcher.counts
+
+    def make_due(self) -> None:
+        hold_in(self.address, NAMES, due_at_ms=now_ms() - 100)
+
+    def start(self) -> None:
+        """So that the scheduler is what comes by when they are due."""
+        self.application.start()
+        wait_for(lambda: self.scheduler is not None, 5)
+        self.make_due()
+        self.application.alarm_clock.wake_for(0)
+
+    @property
+    def scheduler(self) -> AlarmScheduler | None:
+        return self.application.alarm_clock._scheduler
 
     def all_expired(self) -> bool:
         return expired_count(self.address) == len(NAMES)
@@ -105,6 +121,39 @@ ON_THE_WAY = {
 }
 
 
+def test_what_is_overdue_at_a_start_does_not_wait_for_the_scheduler(
+    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading, loaded = threading.Event(), threading.Event()
+    make = scheduler.make_scheduler
+
+    def make_when_told(*parts: Any) -> AlarmScheduler:
+        loading.set()
+        loaded.wait(10)
+        return make(*parts)
+
+    monkeypatch.setattr(scheduler, "make_scheduler", make_when_told)
+    clockwork.make_due()
+    clockwork.application.start()
+    assert loading.wait(5)
+    assert clockwork.all_expired()
+    assert clockwork.application.readiness().reasons == ()
+    loaded.set()
+
+
+def test_a_first_batch_that_fails_leaves_its_alarms_to_the_scheduler(
+    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = Fault(RuntimeError("the loop has ended"), AlarmDispatcher.claim)
+    fault.put_in(monkeypatch, AlarmDispatcher, "claim")
+    clockwork.make_due()
+    clockwork.application.start()
+    wait_for(lambda: clockwork.scheduler is not None, 5)
+    fault.is_mended = True
+    wait_for(clockwork.all_expired, 5)
+    assert "a first pass over the alarms failed; the next follows" in caplog.text
+
+
 @pytest.mark.parametrize("where", ON_THE_WAY)
 def test_f78_what_raises_between_claim_and_thread_gives_the_claims_back_uncounted(
     where: str, clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
@@ -112,7 +161,7 @@ def test_f78_what_raises_between_claim_and_thread_gives_the_claims_back_uncounte
     owner, name, error = ON_THE_WAY[where]
     fault = Fault(error, getattr(owner, name))
     fault.put_in(monkeypatch, owner, name)
-    clockwork.application.start()
+    clockwork.start()
     wait_for(lambda: clockwork.counts["released"] >= 2 * len(NAMES), 5)
     assert clockwork.application.alarm_dispatcher.unsettled(0.5) == []
     fault.is_mended = True
@@ -143,7 +192,7 @@ def test_f78_a_thread_that_comes_late_to_claims_given_back_leaves_them_alone(
         "settle",
         lambda self, claims: settled.append(len(claims)) or settle(self, claims),
     )
-    clockwork.application.start()
+    clockwork.start()
     wait_for(clockwork.all_expired, 5)
     (run_job, *rest) = late[0]
     run_job(*rest)
@@ -155,7 +204,7 @@ def test_f78_what_raises_behind_the_thread_has_the_batch_run_once(
 ) -> None:
     fault = Fault(ValueError("after the fact"), AlarmJobStore.update_job)
     fault.put_in(monkeypatch, AlarmJobStore, "update_job")
-    clockwork.application.start()
+    clockwork.start()
     wait_for(clockwork.all_expired, 5)
     wait_for(lambda: fault.calls, 5)
     assert clockwork.counts["released"] == 0
@@ -169,7 +218,7 @@ def test_f72_nothing_of_the_clocks_asks_for_the_local_time_zone(
 
     for module in ("schedulers.base", "triggers.date", "triggers.interval"):
         monkeypatch.setattr(f"apscheduler.{module}.get_localzone", no_zone)
-    clockwork.application.start()
+    clockwork.start()
     wait_for(clockwork.all_expired, 5)
     assert clockwork.application.readiness().reasons == ()
 
@@ -188,7 +237,7 @@ def test_f78_a_claim_whose_outcome_was_lost_is_given_back_if_it_was_made(
         return result
 
     monkeypatch.setattr(Writer, "execute", execute_and_lose)
-    clockwork.application.start()
+    clockwork.start()
     wait_for(clockwork.all_expired, 4)  # its lease would be 5 s
     assert clockwork.retry_counts() == {0}
 
@@ -205,7 +254,7 @@ def test_f86_a_stop_in_the_middle_of_a_pass_raises_nothing(
     def claim_and_be_stopped(handler: AlarmDispatcher) -> Any:
         claims = claim(handler)
         if claims and not stopping:
-            scheduler = clockwork.application.alarm_clock._scheduler
+            scheduler = clockwork.scheduler
             stop = threading.Thread(target=clockwork.application.alarm_clock.stop)
             stop.start()
             stopping.append(stop)
@@ -213,7 +262,7 @@ def test_f86_a_stop_in_the_middle_of_a_pass_raises_nothing(
         return claims
 
     monkeypatch.setattr(AlarmDispatcher, "claim", claim_and_be_stopped)
-    clockwork.application.start()
+    clockwork.start()
     wait_for(lambda: stopping, 5)
     stopping[0].join(5)
     assert not stopping[0].is_alive()
@@ -263,7 +312,7 @@ def test_f86_a_sweep_that_the_database_refuses_is_a_sentence(
         raise StoreBusy("it is busy")
 
     monkeypatch.setattr(ReservationApplication, "_strays", refuse)
-    clockwork.application.start()
+    clockwork.start()
     wait_for(
         lambda: "the search for inconsistent rows is repeated in 60 s: it is busy" in caplog.text, 5
     )
@@ -295,6 +344,7 @@ def test_apscheduler_is_told_of_every_alarm_from_the_table(
     application = ReservationApplication(address)
     application.start()
     try:
+        wait_for(lambda: application.alarm_clock._scheduler is not None, 5)
         scheduler = application.alarm_clock._scheduler
         jobs = scheduler.get_jobs("alarms")
         assert [job.id.rpartition("/")[2] for job in jobs] == ["seat-1", "seat-4", "seat-2"]
