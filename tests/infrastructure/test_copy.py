@@ -58,6 +58,15 @@ def test_there_and_back_again_is_where_it_was(
     assert digest(tmp_path / "back.db") == digest(log)
 
 
+def test_a_filled_file_has_every_index_that_a_new_one_has(log: Address, tmp_path: Path) -> None:
+    """Filling makes them at the end."""
+    copy_log(log, tmp_path / "filled.db")
+    prepare(tmp_path / "new.db")
+    made = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+    filled, new = (dict(sql(tmp_path / f"{name}.db", made)) for name in ("filled", "new"))
+    assert filled.keys() == new.keys()
+
+
 def test_a_copy_never_lands_on_a_log_that_has_events(log: Address, target: Address) -> None:
     copy_log(log, target)
     with pytest.raises(ImportRefused, match="holds events already"):

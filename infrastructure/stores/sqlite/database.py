@@ -45,12 +45,15 @@ PAGE_BYTES = 4_096
 class Database(RefusesAfterFork):
     """Opens connections to the file at `path` and lends read-only ones.
 
+    Not `durable` is for a file that nobody sees until it is whole, and then synced.
+
     Raises, from every method: StoreBusy, StoreFull, StoreUnavailable, as the driver's
     error is; ForkedProcess in a child of the process that made it.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, durable: bool = True) -> None:
         self.path = Path(path)
+        self._synchronous = "FULL" if durable else "OFF"
         self._idle_readers: deque[sqlite3.Connection] = deque()
         self._closed = False
         super().__init__()
@@ -68,7 +71,7 @@ class Database(RefusesAfterFork):
             )
             cache_kib = READER_CACHE_KIB if read_only else WRITER_CACHE_KIB
             connection.execute(f"PRAGMA cache_size = -{cache_kib}")
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             pages = self._wal_pages()
             kept = WAL_KEPT_BYTES * pages // WAL_AUTOCHECKPOINT_PAGES
             connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")

@@ -163,10 +163,9 @@ def copy(database: Database, target: Path) -> None:
 def fill(database: Database, batches: Iterable[list[tuple[Any, ...]]]) -> None:
     """Appends events, as they are, to an empty log that nobody else sees.
 
-    The index is made at the end, in one sort: kept up row by row it would cost more than
-    all the rest. Raises VersionConflict if two events have one version of one aggregate.
+    Raises VersionConflict if two events have one version of one aggregate.
     """
-    _execute(database, "DROP INDEX events_by_originator")
+    execute(database, "DROP INDEX events_by_originator")
     session = SqliteSession(database)
     try:
         for rows in batches:
@@ -176,14 +175,16 @@ def fill(database: Database, batches: Iterable[list[tuple[Any, ...]]]) -> None:
             session.commit()
     finally:
         session.close()
-    _execute(database, EVENTS_INDEX)
+    execute(database, EVENTS_INDEX)
 
 
-def _execute(database: Database, statement: str) -> None:
+def execute(database: Database, *statements: str) -> None:
+    """Each by itself, on a connection of their own."""
     connection = database.connect()
     try:
         connection.execute("PRAGMA temp_store = FILE")  # a sort may be larger than memory
-        connection.execute(statement)
+        for statement in statements:
+            connection.execute(statement)
     except sqlite3.Error as error:
         raise translate(error) from error
     finally:
