@@ -36,14 +36,20 @@ def normalise(path: str) -> str:
 
 def route_of(raw_path: bytes) -> str:
     """The path to route by, for a path as it stood in the request."""
+    path = resolved(raw_path)
+    if "%" not in path and path.isascii():
+        return path
+    return _decoded(path) if path.startswith(DECODED_BELOW) else NO_ROUTE
+
+
+def resolved(raw_path: bytes) -> str:
+    """The path with its dot segments resolved and nothing else decoded, byte by byte."""
     path = raw_path.decode("latin-1")
     if "%" in path:
         path = "/".join(_plain_dots(segment) for segment in path.split("/"))
     if "/." in path or "\\" in path:
         path = normalise(path)
-    if "%" not in path and path.isascii():
-        return path
-    return _decoded(path) if path.startswith(DECODED_BELOW) else NO_ROUTE
+    return path
 
 
 def _plain_dots(segment: str) -> str:

@@ -5,6 +5,7 @@ in the log (`GET /events`). Errors are problem documents.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +25,7 @@ from reservation_expiry.infrastructure.objects.host_on_demand import HostOnDeman
 from reservation_expiry.infrastructure.objects.schedule_records import entity_tag
 
 CLASS_NAME = EventSchedule.__name__
+CLASSES = {CLASS_NAME: EventSchedule}  # what an object host must have for them
 
 
 class EventBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,21 +41,20 @@ class EventBody(msgspec.Struct, forbid_unknown_fields=True):
 _decode_body = msgspec.json.Decoder(EventBody).decode
 
 
+def schedule_host(application: ReservationApplication) -> HostOnDemand:
+    """What runs schedules where nothing else has objects."""
+    return HostOnDemand(application, CLASSES)
+
+
 class Schedules:
     """The schedules of a process, by name: on its event loop, asked from its threads.
 
-    Made on the loop that they are to run on; `start()` and `stop()` there too.
+    Made on the loop that they run on, with what calls objects there.
     """
 
-    def __init__(self, application: ReservationApplication) -> None:
+    def __init__(self, call_object: Callable[..., Awaitable[Any]]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._host = HostOnDemand(application, {CLASS_NAME: EventSchedule})
-
-    async def start(self) -> None:
-        self._host.start()
-
-    async def stop(self) -> None:
-        await self._host.stop()
+        self._call_object = call_object
 
     def ask(self, name: str, method: str, *args: Any, **kwargs: Any) -> Any:
         """Runs a method of a schedule, from another thread. Raises what it raises."""
@@ -62,7 +63,7 @@ class Schedules:
 
     async def call(self, name: str, method: str, *args: Any, **kwargs: Any) -> Any:
         check_name(name, "a schedule's name")
-        return await self._host.call(object_id(CLASS_NAME, name), method, *args, **kwargs)
+        return await self._call_object(object_id(CLASS_NAME, name), method, *args, **kwargs)
 
 
 def add_schedule_routes(app: Flask, schedules: Schedules) -> None:

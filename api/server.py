@@ -10,8 +10,9 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -21,7 +22,7 @@ from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door, Front
 from reservation_expiry.api.http import create_app
 from reservation_expiry.api.processes import LISTEN_BACKLOG, Report
-from reservation_expiry.api.schedules import Schedules
+from reservation_expiry.api.schedules import Schedules, schedule_host
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.async_reservations import AsyncReservations
 from reservation_expiry.infrastructure.machine import output
@@ -111,20 +112,33 @@ def open_service(settings: Settings) -> Open:
 
     @asynccontextmanager
     async def service(application: ReservationApplication) -> AsyncIterator[Door]:
-        reservations = AsyncReservations(application)
-        schedules = Schedules(application)
-        await schedules.start()
-        app = create_app(application, replay_route=settings.replay_route, schedules=schedules)
-        access = Access.of(settings)
-        front = Front(application, reservations, app, access, replay_route=settings.replay_route)
-        try:
-            yield front
-        finally:
-            front.close()
-            await schedules.stop()
-            reservations.close()
+        host = schedule_host(application)
+        host.start()
+        with front_of(application, settings, Access.of(settings), host.call) as front:
+            try:
+                yield front
+            finally:
+                front.close()
+                await host.stop()
 
     return service
+
+
+@contextmanager
+def front_of(
+    application: ReservationApplication,
+    settings: Settings,
+    access: Access,
+    call_object: Callable[..., Awaitable[Any]],
+) -> Iterator[Front]:
+    """All routes of the service; `call_object` runs its schedules. To be closed."""
+    with_replay = settings.replay_route
+    reservations = AsyncReservations(application)
+    app = create_app(application, replay_route=with_replay, schedules=Schedules(call_object))
+    try:
+        yield Front(application, reservations, app, access, replay_route=with_replay)
+    finally:
+        reservations.close()
 
 
 @contextmanager

@@ -13,11 +13,11 @@ import logging
 import re
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 import msgspec
@@ -164,17 +164,28 @@ HEALTH = {b"/healthz": "/healthz", b"/readyz": "/readyz"}
 
 
 class WorkerDoor(Door):
-    """Every request to the file's front door. `application` must be started."""
+    """Every request to the file's front door. `application` must be started.
+
+    Objects of `classes` run beside those of the file.
+    """
 
     def __init__(
-        self, application: ReservationApplication, access: Access, worker: LoadedWorker
+        self,
+        application: ReservationApplication,
+        access: Access,
+        worker: LoadedWorker,
+        classes: Mapping[str, type] = MappingProxyType({}),
     ) -> None:
         super().__init__(application, access)
         self._front_door = worker.front_door
-        self._host = ObjectHost(application, worker.classes)
+        self._host = ObjectHost(application, {**worker.classes, **classes})
         self._stopping: asyncio.Future[None] | None = None
         spaces = {b: self._host.namespace(name) for b, name in worker.bindings.items()}
         self._env = self._host.env = Bindings(worker.variables | spaces)
+
+    @property
+    def call_object(self) -> Callable[..., Awaitable[Any]]:
+        return self._host.call
 
     async def start(self) -> None:
         await self._host.start()

@@ -115,13 +115,13 @@ def _ask(database: Address, name: str, method: str, *args: Any) -> Any:
     """What a method of the schedule answers, run in this process."""
 
     async def ask(running: ReservationApplication) -> Any:
-        from reservation_expiry.api.schedules import Schedules
+        from reservation_expiry.api.schedules import Schedules, schedule_host
 
-        schedules = Schedules(running)
+        host = schedule_host(running)
         try:
-            return await schedules.call(name, method, *args)
+            return await Schedules(host.call).call(name, method, *args)
         finally:
-            await schedules.stop()
+            await host.stop()
 
     with application(database) as running:
         return asyncio.run(ask(running))

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reservation_expiry.api.cli.common import Command, Database, DatabaseOption, SourceFile, instant
+from reservation_expiry.api.cli.common import (
+    Command,
+    Database,
+    DatabaseOption,
+    Parameter,
+    SourceFile,
+    instant,
+)
 from reservation_expiry.infrastructure.settings import (
     DEFAULT_DATABASE,
     DEFAULT_HOST,
@@ -88,6 +95,26 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+class Prefix(Parameter):
+    """Below what path the service's own routes are."""
+
+    name = "path"
+
+    def convert(self, value: str, param: Any, ctx: Any) -> str:
+        from reservation_expiry.api.prefixed import PREFIX, PREFIX_RULE
+
+        if not PREFIX.fullmatch(value):
+            self.fail(f"{value!r} is not {PREFIX_RULE}", param, ctx)
+        return value
+
+
+config_option = click.option(
+    "--config",
+    type=SourceFile(),
+    help="TOML with [[durable_objects.bindings]] and [vars]; else AlarmExample is ALARM_EXAMPLE.",
+)
+
+
 @click.command(cls=Command)
 @server_options
 @click.option(
@@ -97,44 +124,83 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     envvar="RESERVATION_REPLAY_ROUTE",
     help="Offer POST /reservations/<id>/replay-alarm, a test seam with an explicit clock.",
 )
+@click.option(
+    "--objects",
+    type=SourceFile(),
+    metavar="FILE",
+    help="Serve the durable objects of FILE, as `worker FILE` does.",
+)
+@config_option
+@click.option(
+    "--service-prefix",
+    type=Prefix(),
+    envvar="RESERVATION_SERVICE_PREFIX",
+    help="Keep the service's own routes below this path, beside those of FILE.",
+)
 @click.option("--check", is_flag=True, help="Validate everything and start nothing.")
-def serve(check: bool, **options: Any) -> None:
+def serve(
+    objects: Path | None,
+    config: Path | None,
+    service_prefix: str | None,
+    check: bool,
+    **options: Any,
+) -> None:
     """Serve over HTTP until Ctrl-C or SIGTERM; then drain and exit 0."""
+    if objects is None and (config or service_prefix):
+        raise click.UsageError("--config and --service-prefix go with --objects FILE")
     settings = _settings(options)
-    from reservation_expiry.api.server import open_service
-    from reservation_expiry.api.server import serve as serve_process
-
+    load = (
+        _service(settings)
+        if objects is None
+        else _objects(settings, objects, config, service_prefix)
+    )
     with _listening(settings) as sockets:
         if check:
             _check(settings)
         else:
-            run = partial(serve_process, settings, open_service(settings))
-            _serve(settings, lambda: run, sockets)
+            _serve(settings, load, sockets)
 
 
 @click.command(cls=Command)
 @click.argument("file", type=SourceFile())
 @server_options
-@click.option(
-    "--config",
-    type=SourceFile(),
-    help="TOML with [[durable_objects.bindings]] and [vars]; else AlarmExample is ALARM_EXAMPLE.",
-)
+@config_option
 def worker(file: Path, config: Path | None, **options: Any) -> None:
     """Serve FILE, Python written with `from workers import DurableObject` (docs/alarms.md)."""
     settings = _settings(options)
+    load = _objects(settings, file, config)
+    with _listening(settings) as sockets:
+        _serve(settings, load, sockets)
+
+
+def _service(settings: Settings) -> "Callable[[], RunProcess]":
+    from reservation_expiry.api.server import open_service
+    from reservation_expiry.api.server import serve as serve_process
+
+    run = partial(serve_process, settings, open_service(settings))
+    return lambda: run
+
+
+def _objects(
+    settings: Settings, file: Path, config: Path | None, prefix: str | None = None
+) -> "Callable[[], RunProcess]":
+    """What reads the file anew each time; what is wrong with it now is said at once."""
     from reservation_expiry.api.access import Access
+    from reservation_expiry.api.prefixed import open_both
     from reservation_expiry.api.server import serve as serve_process
     from reservation_expiry.api.worker import open_worker, read_worker
 
     access = Access.of(settings)
 
     def load() -> "RunProcess":
-        return partial(serve_process, settings, open_worker(read_worker(file, config), access))
+        source = read_worker(file, config)
+        opened = (
+            open_worker(source, access) if prefix is None else open_both(source, settings, prefix)
+        )
+        return partial(serve_process, settings, opened)
 
-    load()  # what is wrong with it is said before anything else is done
-    with _listening(settings) as sockets:
-        _serve(settings, load, sockets)
+    load()
+    return load
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reservation_expiry.api.schedules import Schedules
+from reservation_expiry.api.schedules import Schedules, schedule_host
 from reservation_expiry.infrastructure.application import ReservationApplication
 
 
@@ -26,12 +26,14 @@ def loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
 def schedules_of(application: ReservationApplication) -> Iterator[Schedules]:
     """The schedules of a process, whose event loop runs beside the test."""
 
+    host = schedule_host(application)
+
     async def made() -> Schedules:
-        return Schedules(application)
+        return Schedules(host.call)
 
     with loop_in_a_thread() as loop:
         schedules = asyncio.run_coroutine_threadsafe(made(), loop).result()
         try:
             yield schedules
         finally:
-            asyncio.run_coroutine_threadsafe(schedules.stop(), loop).result()
+            asyncio.run_coroutine_threadsafe(host.stop(), loop).result()
