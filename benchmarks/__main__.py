@@ -1,6 +1,7 @@
 """Runs the benchmarks, prints the table, writes the JSON.
 
 python -m benchmarks [--quick | --full | --smoke] [--only WORD] [--json FILE]
+    [--database URL] [--before FOLDER] [--field FOLDER]
 """
 
 import json
@@ -11,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from benchmarks.alarms import drains, lateness
 from benchmarks.bad_clients import bad_clients
+from benchmarks.before import before as beside
+from benchmarks.field import field as beside_others
 from benchmarks.figures import Figure, print_table
 from benchmarks.limits import limits
 from benchmarks.load import MissingTool, generator
@@ -26,6 +30,9 @@ from benchmarks.scenarios import requests_per_second
 from benchmarks.schedules import schedules
 from benchmarks.servers import cpu_count
 from benchmarks.size import growth, open_holds, replay_tools
+from benchmarks.starts import starts
+
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path, resolve_path=True)
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,13 @@ class Scale:
     schedules: tuple[tuple[int, ...], int, int] = ((1_000, 100_000), 1_000, 60)
     nodes: tuple[int, ...] = (3,)  # on PostgreSQL, besides one and two
     bad_clients: tuple[int, float] = (1_000, 5.0)
+    idle_connections: int = 5_000
 
 
 SCALES = {
     "smoke": Scale(
         1, 0.2, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10), ((30,), 20, 1), (),
-        (20, 0.2),
+        (20, 0.2), 20,
     ),
     "quick": Scale(
         1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), (10_000, 100_000), 50_000,
@@ -76,12 +84,14 @@ SCALES = {
 @click.option("--only", help="Only the groups whose name has this word.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures.")
 @click.option("--database", help="postgresql:// URL to measure on instead of a server of ours.")
-def main(scale: str | None, only: str | None, json_file: Path | None, database: str | None) -> None:
+@click.option("--before", type=FOLDER, help="Another checkout, installed, to be measured beside.")
+@click.option("--field", type=FOLDER, help="Other tools' folder (benchmarks/field.py).")
+def main(scale: str | None, only: str | None, json_file: Path | None, **others: Any) -> None:
     """Measure this service beside its peers."""
     started = time.time()
     figures: list[Figure] = []
     chosen = SCALES[scale or "usual"]
-    for name, group in groups(chosen, figures, database).items():
+    for name, group in groups(chosen, figures, **others).items():
         if only is None or only in name:
             click.echo(f"{name} ...", err=True)
             try:
@@ -99,7 +109,11 @@ def main(scale: str | None, only: str | None, json_file: Path | None, database: 
 
 
 def groups(
-    scale: Scale, figures: list[Figure], database: str | None = None
+    scale: Scale,
+    figures: list[Figure],
+    database: str | None = None,
+    before: Path | None = None,
+    field: Path | None = None,
 ) -> dict[str, Callable[[], Iterator[Figure]]]:
     def creates() -> float | None:
         found = [f.ours_median for f in figures if f.what.startswith("creates of")]
@@ -116,6 +130,9 @@ def groups(
         "replay": lambda: replay_tools(scale.log_holds),
         "bad clients": lambda: bad_clients(*scale.bad_clients),
         "limits": lambda: limits(creates()),
+        "starts": lambda: starts(scale.rounds, scale.idle_connections),
+        "before": lambda: beside(before, database, scale.rounds, scale.seconds, scale.drains[0]),
+        "field": lambda: beside_others(field, scale.rounds),
         "postgres": lambda: postgres(
             database, scale.rounds, scale.seconds, scale.drains[0], scale.late_over, scale.nodes
         ),

@@ -39,7 +39,7 @@ def drains(rounds: int, sizes: tuple[int, ...], peer_seconds: float) -> Iterator
     for size in sizes:
         first = size == sizes[0]
         figure = Figure(f"drain of {size:,} overdue", "1/s", bar=Bar(6, 12))
-        stock = Figure("  beside stock APScheduler", "1/s", bar=Bar(6, 12))
+        stock = Figure("  beside stock APScheduler", "1/s", bar=Bar(14 if first else 12, 20))
         steady = Figure("  from the first to the last", "1/s")
         for _ in range(rounds if first else 1):
             per_second, from_first = drain_ours(size)
@@ -77,12 +77,23 @@ def _drain_peers(figure: Figure, stock: Figure, seconds: float, size: int) -> No
 
 def drain_ours(size: int, place: Place = database_of, nodes: int = 1) -> tuple[float, float]:
     """Expired per second from the process's start to the last, and from the first."""
-    with scratch() as folder, ExitStack() as stack:
-        now_ms = int(time.time() * 1000)
-        database = fill(place(folder), size, lambda i: now_ms - 60_000 + i % 1_000)
+    with scratch() as folder:
+        return drain(fill_overdue(place(folder), size), size, nodes)
+
+
+def fill_overdue(place: Address, size: int) -> Address:
+    now_ms = int(time.time() * 1000)
+    return fill(place, size, lambda i: now_ms - 60_000 + i % 1_000)
+
+
+def drain(
+    database: Address, size: int, nodes: int = 1, command: list[str] | None = None
+) -> tuple[float, float]:
+    """Has `nodes` servers, started by `command`, end all holds of a database."""
+    with ExitStack() as stack:
         started = time.time()
         for _ in range(nodes):
-            stack.enter_context(ours(database=database))
+            stack.enter_context(ours(database=database, command=command))
         wait_for(lambda: _open_alarms(database) == 0, PATIENCE_SECONDS)
         first_ms, last_ms, count = _expiries(database)
         if count != size:
@@ -111,7 +122,7 @@ def lateness(spread_over: int, bursts: tuple[int, ...]) -> Iterator[Figure]:
     """How late alarms are: spread out, in one instant, and beside other load."""
     count = spread_over * 10
     late = lateness_ours(count, lambda due, i: due + i * spread_over * 1000 // count)
-    bars = (Bar(4, 2, "ours", low=True), Bar(12, 4, "ours", low=True))
+    bars = (Bar(4, 2, "ours", low=True), Bar(2, 1, low=True))
     peer = _lateness_workerd(count, spread_over)
     yield from lateness_figures(f"lateness, {count} over {spread_over} s", late, bars, peer)
     for burst in bursts:

@@ -57,9 +57,9 @@ def postgres(
     spread_over: int,
     node_counts: tuple[int, ...],
 ) -> Iterator[Figure]:
-    with _site(url) as site:
-        one = Figure("PostgreSQL: creates, one node", "1/s", bar=Bar(2_000, 3_500, "ours"))
-        two = Figure("  two nodes", "1/s", bar=Bar(1, None), note="beside one node")
+    with site_at(url) as site:
+        one = Figure("PostgreSQL: creates, one node", "1/s", bar=Bar(3_000, 4_500, "ours"))
+        two = Figure("  two nodes", "1/s", bar=Bar(3_500, 5_000, "ours"), note="beside one node")
         more = [Figure(f"  {n} nodes", "1/s") for n in node_counts]
         for _ in range(rounds):
             one.ours.append(_creates(site, seconds, one).per_second)
@@ -75,7 +75,7 @@ def postgres(
 
 
 @contextmanager
-def _site(url: str | None) -> Iterator[Site]:
+def site_at(url: str | None) -> Iterator[Site]:
     if url is not None:
         yield Site(url)
         return
@@ -138,7 +138,7 @@ def _by_connections(site: Site, seconds: float) -> Iterator[Figure]:
 def _alarms(
     site: Site, rounds: int, drained: int, spread_over: int, node_counts: tuple[int, ...]
 ) -> Iterator[Figure]:
-    drain = Figure(f"  drain of {drained:,} overdue", "1/s", bar=Bar(5_000, None, "ours"))
+    drain = Figure(f"  drain of {drained:,} overdue", "1/s", bar=Bar(6_000, 10_000, "ours"))
     steady = Figure("    from the first to the last", "1/s")
     for _ in range(rounds):
         per_second, from_first = drain_ours(drained, site.place)

@@ -24,18 +24,18 @@ class WrongAnswer(AssertionError):
 
 def requests_per_second(rounds: int, seconds: float, many: int) -> Iterator[Figure]:
     """Creates, reads, mixed and re-holds, with 32 connections, interleaved by rounds."""
-    creates = Figure("creates of new holds, durable", "1/s", bar=Bar(9, 14))
+    creates = Figure("creates of new holds, durable", "1/s", bar=Bar(26, 35))
     p50 = Figure("  their p50", "ms")
     p99 = Figure("  their p99", "ms")
-    hot = Figure("reads of one reservation", "1/s", bar=Bar(1.4, 2))
+    hot = Figure("reads of one reservation", "1/s", bar=Bar(3, 4))
     spread = Figure(
         f"reads of {many:,} at random",
         "1/s",
-        bar=Bar(1.1, 2),
+        bar=Bar(3, 4),
         note="beside the peer's reads of one",
     )
     mixed = Figure("mixed: 70 % reads, 25 % creates, 5 % replays", "1/s")
-    reholds = Figure("re-holds of 1,000", "1/s", bar=Bar(4, 8))
+    reholds = Figure("re-holds of 1,000", "1/s", bar=Bar(5, 8))
     figures = [creates, p50, p99, hot, spread, mixed, reholds]
     for _ in range(rounds):
         with ours() as server:

@@ -37,11 +37,16 @@ class Ours(Server):
 
 @contextmanager
 def ours(
-    *options: str, folder: Path | None = None, database: Address | None = None
+    *options: str,
+    folder: Path | None = None,
+    database: Address | None = None,
+    command: list[str] | None = None,
 ) -> Iterator[Ours]:
-    """Serves a database, or `folder`'s, or a fresh one, until the block ends."""
+    """Serves a database, or `folder`'s, or a fresh one, until the block ends: this tree's
+    server, or the one that `command` starts."""
     with scratch() as made:
-        server = Ours(folder or made, "--log-level", "warning", *options, database=database)
+        options = ("--log-level", "warning", *options)
+        server = Ours(folder or made, *options, database=database, command=command)
         server.start()
         try:
             yield server

@@ -159,12 +159,13 @@ def replay_tools(holds: int) -> Iterator[Figure]:
     events = 2 * holds
     with scratch() as folder:
         path = fill(folder, holds, lambda i: int(time.time() * 1000) + FAR_MS + i)
+        imports = Bar(40_000, 100_000, "ours")
         exported, copy = folder / "log.jsonl", folder / "copy.db"
         for name, bar, database, *arguments in (
-            ("verify", Bar(100_000, 200_000, "ours"), path, "verify"),
-            ("rebuild", Bar(60_000, 200_000, "ours"), path, "rebuild"),
+            ("verify", Bar(150_000, 250_000, "ours"), path, "verify"),
+            ("rebuild", Bar(100_000, 150_000, "ours"), path, "rebuild"),
             ("export", None, path, "export", str(exported)),
-            ("import, with rebuild and verify", None, copy, "import", str(exported)),
+            ("import, with rebuild and verify", imports, copy, "import", str(exported)),
         ):
             seconds, peak_mb = _timed_command("log", *arguments, "--database", str(database))
             note = f"{events:,} events in {seconds:.1f} s, {peak_mb:.0f} MB at most"
