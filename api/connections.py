@@ -102,9 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._waits_since = None
-        if self.parser.get_http_version() not in ("1.0", "1.1"):
-            self._refuse(505)
-            raise _HeadRefused
+        self._refuse_other_versions()
         super().on_headers_complete()
         if self._is_last:
             super().shutdown()
@@ -154,6 +152,11 @@ class BoundedProtocol(HttpToolsProtocol):
             if unread >= self._stalled[1]:
                 self.transport.abort()
             self._stalled = (now, unread)
+
+    def _refuse_other_versions(self) -> None:
+        if self.parser.get_http_version() not in ("1.0", "1.1"):
+            self._refuse(505)
+            raise _HeadRefused
 
     def _wait(self, seconds: float) -> None:
         self._waits_since, self._wait_limit = self.loop.time(), seconds

@@ -31,6 +31,7 @@ from reservation_expiry.api.contract import (
     shown,
     ttl_of,
 )
+from reservation_expiry.api.direct import DirectConnections, Reply
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.problems import problem_of, unexpected
 from reservation_expiry.api.read_routes import not_ready, readiness_response
@@ -46,13 +47,15 @@ from reservation_expiry.api.requests import (
 )
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.domain.ids import NAME_PATTERN
+from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.async_reservations import AsyncReservations
+from reservation_expiry.infrastructure.async_reservations import AsyncReservations, WouldWait
 from reservation_expiry.infrastructure.errors import Overloaded
 from reservation_expiry.infrastructure.objects.event_schedule import MAX_PAYLOAD_BYTES
 from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 
 SCHEDULE_BYTES = MAX_PAYLOAD_BYTES + limits.LARGE_BYTES  # a payload, and what stands around it
+_RESERVATION = re.compile(f"/reservations/({NAME_PATTERN})".encode())
 _HOT = re.compile(f"/reservations/({NAME_PATTERN})(/replay-alarm)?".encode())
 _JSON = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
@@ -89,10 +92,8 @@ class Door:
             pass
         except BodyTooLarge as error:
             await self.refuse(send, problem_of(error), meanwhile=linger(receive))
-        except ReservationExpiryError as error:
-            await self.refuse(send, problem_of(error))
         except Exception as error:
-            await self.refuse(send, unexpected(error))
+            await self.refuse(send, _response_to(error))
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotImplementedError
@@ -101,10 +102,7 @@ class Door:
         self, send: Send, response: Response, meanwhile: Awaitable[None] | None = None
     ) -> None:
         """Sends an answer that is made of a Flask response, and ends it after `meanwhile`."""
-        headers = [
-            (name.lower().encode("latin-1"), value.encode("latin-1"))
-            for name, value in response.headers.items()
-        ]
+        headers = headers_of(response)
         if response.status_code == 408:
             headers.append(_CLOSE)  # the rest of its body is not waited for
         await send_answer(send, response.status_code, headers, response.get_data(), meanwhile)
@@ -144,6 +142,7 @@ class Front(Door):
         # a2wsgi has its own, narrower names for what WSGI and ASGI call by.
         self._flask = WSGIMiddleware(app, workers=limits.THREADS)  # type: ignore[arg-type]
         self._in_flask = 0
+        self.connections = DirectConnections(self.answer_directly)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _HOT.fullmatch(scope["raw_path"])
@@ -153,6 +152,51 @@ class Front(Door):
         if path in ("/healthz", "/readyz") and scope["method"] == "GET":
             return await self.refuse(send, await self.health(path))
         return await self._ask_flask({**scope, "path": path}, receive, send)
+
+    def answer_directly(
+        self, scope: Scope, method: bytes, target: bytes, body: bytes, reply: Reply
+    ) -> bool:
+        """Reads and holds (`direct.py`), but for what is refused: that is `answer`'s."""
+        found = _RESERVATION.fullmatch(target)
+        if found is None:
+            return False
+        name = found[1].decode()
+        try:
+            self._access.check(scope)
+            if method == b"GET":
+                self._show(name, reply)
+            elif method == b"POST":
+                done = partial(self._reply_held, name, reply)
+                self._reservations.submit_hold(name, ttl_of(body), done)
+            else:
+                return False
+        except Exception:  # nothing has been done yet: `answer` meets it again, and tells
+            return False
+        return True
+
+    def _show(self, name: str, reply: Reply) -> None:
+        try:
+            _reply(reply, shown(name, self._reservations.get_at_once(name)))
+        except WouldWait:
+            reading = self._reservations.get_in_thread(name)
+            reading.add_done_callback(partial(self._reply_shown, name, reply))
+
+    def _reply_shown(
+        self, name: str, reply: Reply, reading: "asyncio.Future[Reservation | None]"
+    ) -> None:
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None:
+            _reply_error(reply, error)
+        elif not reading.cancelled():  # as they are when the process ends
+            _reply(reply, shown(name, reading.result()))
+
+    def _reply_held(
+        self, name: str, reply: Reply, state: Reservation | None, error: BaseException | None
+    ) -> None:
+        if state is not None:
+            _reply(reply, held(name, state))
+        elif error is not None:
+            _reply_error(reply, error)
 
     async def _of_contract(
         self, scope: Scope, receive: Receive, name: bytes, replay: bytes | None
@@ -189,6 +233,27 @@ class Front(Door):
                 await self._flask(scope, partial(_whole, body), send)  # type: ignore[arg-type]
             finally:
                 self._in_flask -= 1
+
+
+def headers_of(response: Response) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in response.headers.items()
+    ]
+
+
+def _reply(reply: Reply, answer: Answer) -> None:
+    status, body = answer
+    reply(status, (_JSON, (b"content-length", str(len(body)).encode())), body)
+
+
+def _response_to(error: BaseException) -> Response:
+    return problem_of(error) if isinstance(error, ReservationExpiryError) else unexpected(error)
+
+
+def _reply_error(reply: Reply, error: BaseException) -> None:
+    refused = _response_to(error)
+    reply(refused.status_code, headers_of(refused), refused.get_data())
 
 
 async def _whole(body: bytes) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def too_large() -> Response:
     return problem_of(requests.BodyTooLarge())
 
 
-def unexpected(error: Exception) -> Response:
+def unexpected(error: BaseException) -> Response:
     """The problem document for a fault of ours; the log has the rest."""
     logger.error("a request failed unexpectedly", exc_info=error)
     return problem(

@@ -5,25 +5,27 @@ microseconds; where it would wait (a locked file, a slow disk, a server) it goes
 """
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
-from typing import TypeVar
 
 from reservation_expiry.domain.ids import aggregate_id
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation
 from reservation_expiry.infrastructure.errors import Overloaded, StoreBusy
-from reservation_expiry.infrastructure.loop_writer import LoopWriter
+from reservation_expiry.infrastructure.loop_writer import LoopWriter, settle
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.writer import OnDone
 
 READ_THREADS = 24  # as many as there are connections for reading
 READS_WAITING = 1_000  # beyond which readers are told to come back
 SLOW_SECONDS = 0.02  # a read that stopped the loop for longer has the next ones elsewhere
 SLOW_FOR_SECONDS = 1.0  # for so long
 
-Result = TypeVar("Result")
+
+class WouldWait(Exception):
+    """A read that would stop the loop."""
 
 
 class AsyncReservations:
@@ -46,11 +48,21 @@ class AsyncReservations:
 
     async def hold(self, name: str, ttl_seconds: int) -> Reservation:
         """As `ReservationApplication.hold`."""
-        state: Reservation = await self.writer.execute(
-            HoldReservation(aggregate_id(name), ttl_seconds)
-        )
-        self._application.alarm_clock.wake_for(state.expires_at_ms)
+        future = self._loop.create_future()
+        self.submit_hold(name, ttl_seconds, partial(settle, future))
+        state: Reservation = await future
         return state
+
+    def submit_hold(self, name: str, ttl_seconds: int, on_done: OnDone) -> None:
+        """The same without a future: `on_done` is called on the loop, after the commit, with
+        the state or an error. Raises Overloaded at once."""
+
+        def done(state: Reservation | None, error: BaseException | None) -> None:
+            if state is not None:
+                self._application.alarm_clock.wake_for(state.expires_at_ms)
+            on_done(state, error)
+
+        self.writer.submit(HoldReservation(aggregate_id(name), ttl_seconds), done)
 
     async def expire(self, name: str, now_ms: int) -> tuple[Reservation | None, bool]:
         """As `ReservationApplication.expire`."""
@@ -61,23 +73,32 @@ class AsyncReservations:
 
     async def get(self, name: str) -> Reservation | None:
         """As `ReservationApplication.get`, of a name that is known to be one."""
+        try:
+            return self.get_at_once(name)
+        except WouldWait:
+            return await self.get_in_thread(name)
+
+    def get_at_once(self, name: str) -> Reservation | None:
+        """The same if that takes microseconds. Raises WouldWait if not."""
         if self._queries is None or self._loop.time() < self._slow_until:
-            return await self.in_thread(lambda: self._application.get(name))
+            raise WouldWait
         began = perf_counter()
         try:
             return self._queries.reservation(name)
-        except StoreBusy:
-            return await self.in_thread(lambda: self._application.get(name))
+        except StoreBusy as error:
+            raise WouldWait from error
         finally:
             if perf_counter() - began > SLOW_SECONDS:
                 self._slow_until = self._loop.time() + SLOW_FOR_SECONDS
 
-    async def in_thread(self, read: Callable[[], Result]) -> Result:
-        """What `read` returns, in a thread of a few. Raises Overloaded if too many wait."""
+    def get_in_thread(self, name: str) -> "asyncio.Future[Reservation | None]":
+        """The same in a thread of a few. Raises Overloaded if too many wait."""
         if self._reading >= READS_WAITING:
             raise Overloaded(f"{READS_WAITING} reads are waiting for the database")
         self._reading += 1
-        try:
-            return await self._loop.run_in_executor(self._threads, read)
-        finally:
-            self._reading -= 1
+        future = self._loop.run_in_executor(self._threads, self._application.get, name)
+        future.add_done_callback(self._note_read)
+        return future
+
+    def _note_read(self, _: object) -> None:
+        self._reading -= 1

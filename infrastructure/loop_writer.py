@@ -8,12 +8,23 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from reservation_expiry.infrastructure.unit_of_work import Work
 from reservation_expiry.infrastructure.writer import OnDone, Writer
 
 logger = logging.getLogger(__name__)
+
+
+def settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    """Ends a future, unless its caller has given it up."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class LoopWriter:
@@ -29,16 +40,7 @@ class LoopWriter:
     def execute(self, work: Work) -> "asyncio.Future[Any]":
         """As `Writer.execute`, to be awaited; given up by its caller, it is still carried out."""
         future = self._loop.create_future()
-
-        def done(result: Any, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self.submit(work, done)
+        self.submit(work, partial(settle, future))
         return future
 
     def submit(self, work: Work, on_done: OnDone) -> None:

@@ -16,6 +16,7 @@ from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import ObjectElsewhere, Overloaded, StoreStopped
+from reservation_expiry.infrastructure.loop_writer import settle
 from reservation_expiry.infrastructure.objects.alarms import (
     HANDLER_LIMIT_SECONDS,
     ObjectAlarmRunner,
@@ -144,16 +145,7 @@ class ObjectHost:
     async def execute(self, work: Work) -> Any:
         """`Writer.execute`, awaited."""
         future = self.loop.create_future()
-
-        def done(result: Any, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self.submit(work, done)
+        self.submit(work, partial(settle, future))
         return await future
 
     def _is_busy(self) -> bool:

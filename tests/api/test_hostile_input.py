@@ -114,6 +114,7 @@ BASE: dict[str, dict[str, str]] = {
     "schedule show": {"name": "agent", "id": "tea"},
     "serve": {"--host": "127.0.0.1", "--port": "{port}", "--workers": "1", "--log-level": "info"},
     "serve ": {"--allow-host": "tickets.example", "--port": "{port}"},
+    "serve  ": {"--objects": "{worker}", "--config": "{new}.toml", "--service-prefix": "/own"},
     "show": {"name": "seat-1", "--at": "12:00"},
     "show ": {"name": "seat-1", "--version": "1"},
     "worker": {"file": "{worker}", "--config": "{new}.toml", "--host": "h", "--port": "1"},
