@@ -1,4 +1,4 @@
-"""Who may ask: the one gate in front of everything that a process serves.
+"""Who may ask: in front of everything that a process serves. (`gate.py` is for tokens.)
 
 A service without tokens trusts whoever reaches it, and on loopback that is whoever is logged
 in to this machine. A page in their browser must not be: browsers send a page's requests to
@@ -53,7 +53,11 @@ class Access:
 
     @classmethod
     def of(cls, settings: Settings) -> "Access":
-        return cls(settings.allow_hosts, any_host=not is_loopback(settings.host))
+        return cls(settings.allow_hosts, any_host=cls.reaches_others(settings))
+
+    @staticmethod
+    def reaches_others(settings: Settings) -> bool:
+        return not is_loopback(settings.host)
 
     def check(self, scope: Scope) -> None:
         """Raises BadHost, ForeignHost or ForeignOrigin."""

@@ -11,7 +11,7 @@ from http import HTTPStatus
 import msgspec
 from flask import Response
 
-from reservation_expiry.api import access, requests
+from reservation_expiry.api import access, gate, requests
 from reservation_expiry.domain import errors as domain
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure import errors as store
@@ -31,10 +31,13 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.NotDue: HTTPStatus.CONFLICT,
     domain.InvalidObjectName: HTTPStatus.BAD_REQUEST,
     domain.InvalidSchedule: HTTPStatus.BAD_REQUEST,
+    domain.InvalidToken: HTTPStatus.BAD_REQUEST,
     requests.RequestRefused: HTTPStatus.BAD_REQUEST,
     requests.BadHost: HTTPStatus.BAD_REQUEST,
     access.ForeignHost: HTTPStatus.FORBIDDEN,
     access.ForeignOrigin: HTTPStatus.FORBIDDEN,
+    gate.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    gate.ScopeNeeded: HTTPStatus.FORBIDDEN,
     requests.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     requests.BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     domain.PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,
@@ -86,7 +89,10 @@ def problem_of(error: ReservationExpiryError) -> Response:
     """The problem document for one of our errors: its public sentence, while the log has what
     the operator needs, addresses and the driver's words included."""
     _tell_the_log(error)
-    return problem(STATUS_OF[type(error)], error.code, _sentence(error.public))
+    response = problem(STATUS_OF[type(error)], error.code, _sentence(error.public))
+    if isinstance(error, requests.RequestRefused):
+        response.headers.update(error.headers)
+    return response
 
 
 def _tell_the_log(error: ReservationExpiryError) -> None:

@@ -17,8 +17,8 @@ import uvicorn
 import uvloop
 
 from reservation_expiry.api import limits
-from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door, Front
+from reservation_expiry.api.gate import access_of, needs_of_service
 from reservation_expiry.api.http import create_app
 from reservation_expiry.api.processes import LISTEN_BACKLOG, Report
 from reservation_expiry.api.schedules import Schedules
@@ -114,14 +114,16 @@ def open_service(settings: Settings) -> Open:
         schedules = Schedules(application)
         await schedules.start()
         app = create_app(application, replay_route=settings.replay_route, schedules=schedules)
-        access = Access.of(settings)
-        front = Front(application, reservations, app, access, replay_route=settings.replay_route)
-        try:
-            yield front
-        finally:
-            front.close()
-            await schedules.stop()
-            reservations.close()
+        with access_of(settings, application, needs_of_service) as access:
+            front = Front(
+                application, reservations, app, access, replay_route=settings.replay_route
+            )
+            try:
+                yield front
+            finally:
+                front.close()
+                await schedules.stop()
+                reservations.close()
 
     return service
 

@@ -27,3 +27,4 @@ class Settings:
     replay_route: bool = True
     allow_hosts: tuple[str, ...] = ()  # its names, besides loopback's
     insecure: bool = False  # beyond loopback although anybody may ask
+    auth: str = "off"  # or "required": nothing but /healthz without a token

@@ -39,6 +39,7 @@ COMMANDS = {
     "schedule": "reservation_expiry.api.cli.schedules:schedule",
     "serve": "reservation_expiry.api.cli.serve:serve",
     "show": "reservation_expiry.api.cli.reservations:show",
+    "token": "reservation_expiry.api.cli.tokens:token",
     "worker": "reservation_expiry.api.cli.serve:worker",
 }
 

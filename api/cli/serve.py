@@ -73,6 +73,14 @@ SERVER_OPTIONS = (
         help="Listen beyond loopback although whoever reaches the port may do everything.",
     ),
     click.option(
+        "--auth",
+        type=click.Choice(("off", "required")),
+        default="off",
+        show_default=True,
+        envvar="RESERVATION_AUTH",
+        help="Whether a request needs a token of this database (token create).",
+    ),
+    click.option(
         "--log-level",
         type=click.Choice(LOG_LEVELS, case_sensitive=False),
         default="info",
@@ -123,14 +131,11 @@ def serve(check: bool, **options: Any) -> None:
 def worker(file: Path, config: Path | None, **options: Any) -> None:
     """Serve FILE, Python written with `from workers import DurableObject` (docs/alarms.md)."""
     settings = _settings(options)
-    from reservation_expiry.api.access import Access
     from reservation_expiry.api.server import serve as serve_process
     from reservation_expiry.api.worker import open_worker, read_worker
 
-    access = Access.of(settings)
-
     def load() -> "RunProcess":
-        return partial(serve_process, settings, open_worker(read_worker(file, config), access))
+        return partial(serve_process, settings, open_worker(read_worker(file, config), settings))
 
     load()  # what is wrong with it is said before anything else is done
     with _listening(settings) as sockets:
@@ -174,11 +179,12 @@ def _settings(options: dict[str, Any]) -> Settings:
 def _refuse_exposure(settings: Settings) -> None:
     from reservation_expiry.api.access import is_loopback
 
-    if not settings.insecure and not is_loopback(settings.host):
+    has_guard = settings.auth == "required" or settings.insecure
+    if not has_guard and not is_loopback(settings.host):
         raise click.UsageError(
             f"{settings.host} can be reached by other machines, and whoever reaches it may do "
-            "everything: listen on 127.0.0.1 behind a proxy that asks who it is "
-            "(docs/operate/nginx.conf), or give --insecure"
+            "everything: ask them for tokens (--auth required), listen on 127.0.0.1 behind a proxy "
+            "that asks who it is (docs/operate/nginx.conf), or give --insecure"
         )
 
 
