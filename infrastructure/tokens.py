@@ -7,7 +7,7 @@ which is enough for secrets of 160 random bits.
 import hmac
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from reservation_expiry.domain.errors import InvalidToken
@@ -77,9 +77,6 @@ class CreateToken(Work):
     Raises InvalidToken if its name is none or another valid token has it.
     """
 
-    on_tables = True
-    appends = False
-
     def __init__(
         self, credential: Credential, name: str, scope: TokenScope, lives_ms: int | None
     ) -> None:
@@ -99,15 +96,12 @@ class CreateToken(Work):
         expires_at_ms = None if self._lives_ms is None else now_ms + self._lives_ms
         id, secret = self._credential
         token = Token(id, self._name, self._scope, _hash(secret), now_ms, expires_at_ms, None)
-        unit.session.put_token(token.row())
+        unit.after_flush(lambda: unit.session.put_token(token.row()))
         return token
 
 
 class RevokeToken(Work):
     """Ends the valid token of a name or an id. Returns it, or None if there is none."""
-
-    on_tables = True
-    appends = False
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -115,7 +109,8 @@ class RevokeToken(Work):
     def run(self, unit: UnitOfWork) -> Token | None:
         for token in map(token_of, unit.session.tokens()):
             if self._name in (token.name, token.id) and token.is_valid(unit.now_ms):
-                unit.session.put_token((*token.row()[:-1], unit.now_ms))
+                row = replace(token, revoked_at_ms=unit.now_ms).row()
+                unit.after_flush(lambda: unit.session.put_token(row))
                 return token
         return None
 
