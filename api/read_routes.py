@@ -111,10 +111,17 @@ class ReadViews:
         )
 
     def events(self) -> Response:
-        """The log, from behind a position on. Ask again with `next` to follow it."""
-        after = integer("after", 0, 0, MAX_INTEGER)
+        """The log, from behind a position on, or the last events of it. Ask again with `next`
+        to follow it."""
         limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
-        rows = self._application.queries.events_after(after, limit)
+        queries, last = self._application.queries, integer("last", None, 0, MAX_LIMIT)
+        if last is None:
+            after = integer("after", 0, 0, MAX_INTEGER)
+        elif "after" in request.args:
+            raise InvalidParameter("give after or last, not both.")
+        else:
+            after = max(0, queries.head().position - last)
+        rows = queries.events_after(after, limit)
         events = [named(row.originator_id) | render_event(row, self._mapper) for row in rows]
         return json_response({"events": events, "next": rows[-1].position if rows else after})
 

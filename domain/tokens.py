@@ -10,7 +10,7 @@ from reservation_expiry.domain.errors import InvalidToken
 
 TokenScope = Literal["read", "write", "admin"]
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
-TOKEN_NAME = "[a-z0-9][a-z0-9._-]{0,39}"
+TOKEN_NAME = "[a-z0-9][a-z0-9._-]{0,39}"  # noqa: S105
 SECRET_CHARACTERS = 32  # of 32 letters and digits: 160 bits
 
 _TOKEN = re.compile(f"rxt_([a-z2-7]{{8}})_([a-z2-7]{{{SECRET_CHARACTERS}}})")

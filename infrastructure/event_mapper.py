@@ -32,7 +32,6 @@ from reservation_expiry.domain.tokens import TOKEN_NAME
 from reservation_expiry.infrastructure.errors import UndecodableEvent, UnknownTopic
 
 VERSION_KEY = "v"
-AUTHOR_KEY = "by"
 
 _encode = msgspec.json.Encoder().encode
 # The fields of most events are integers that the store's columns can hold.

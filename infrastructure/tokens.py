@@ -8,6 +8,7 @@ import hmac
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 from reservation_expiry.domain.errors import InvalidToken
@@ -60,11 +61,11 @@ class Token:
 
 
 def token_of(row: TokenRow) -> Token:
-    id, name, scope, *rest = row
+    id, name, scope, secret_sha256, created_at_ms, expires_at_ms, revoked_at_ms = row
     known = next((one for one in SCOPES if one == scope), None)
     if known is None:
         raise InvalidToken(f"the token {name} has a scope that is none: {scope!r}")
-    return Token(id, name, known, *rest)
+    return Token(id, name, known, secret_sha256, created_at_ms, expires_at_ms, revoked_at_ms)
 
 
 def new_credential() -> Credential:
@@ -110,7 +111,7 @@ class RevokeToken(Work):
         for token in map(token_of, unit.session.tokens()):
             if self._name in (token.name, token.id) and token.is_valid(unit.now_ms):
                 row = replace(token, revoked_at_ms=unit.now_ms).row()
-                unit.after_flush(lambda: unit.session.put_token(row))
+                unit.after_flush(partial(unit.session.put_token, row))
                 return token
         return None
 

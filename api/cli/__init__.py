@@ -35,11 +35,15 @@ COMMANDS = {
     "hold": "reservation_expiry.api.cli.reservations:hold",
     "list": "reservation_expiry.api.cli.reservations:list_reservations",
     "log": "reservation_expiry.api.cli.log:log",
+    "login": "reservation_expiry.api.cli.login:login",
+    "logout": "reservation_expiry.api.cli.login:logout",
     "restore": "reservation_expiry.api.cli.backup:restore",
     "schedule": "reservation_expiry.api.cli.schedules:schedule",
     "serve": "reservation_expiry.api.cli.serve:serve",
     "show": "reservation_expiry.api.cli.reservations:show",
+    "tail": "reservation_expiry.api.cli.reservations:tail",
     "token": "reservation_expiry.api.cli.tokens:token",
+    "whoami": "reservation_expiry.api.cli.login:whoami",
     "worker": "reservation_expiry.api.cli.serve:worker",
 }
 

@@ -16,6 +16,7 @@ from reservation_expiry.api.cli.common import (
     shown_name,
 )
 from reservation_expiry.api.cli.output import print_table
+from reservation_expiry.api.cli.remote import service, url_option
 from reservation_expiry.api.rendering import render_alarm
 from reservation_expiry.infrastructure.stores.address import Address
 
@@ -32,15 +33,23 @@ def alarms() -> None:
 @click.option("--parked", is_flag=True, help="Only parked alarms.")
 @click.option("--limit", type=COUNT, default=100, show_default=True)
 @database_option
+@url_option
 @json_option
-def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json: bool) -> None:
+def list_alarms(
+    due: bool, parked: bool, limit: int, database: Address, url: str | None, as_json: bool
+) -> None:
     """List alarms, the earliest first, parked ones first of all."""
     if due and parked:
         raise click.UsageError("give --due or --parked, not both")
-    with queries_and_clock(database) as (asked, clock):
-        now_ms = clock.now_ms()
-        rows = asked.alarms(due_at_ms=now_ms if due else None, parked=parked, limit=limit)
-    shown = [render_alarm(row, now_ms) for row in rows]
+    if url is not None:
+        only = "due" if due else "parked" if parked else None
+        with service(url) as there:
+            shown = there.ask("GET", "alarms", query={"only": only, "limit": limit})["alarms"]
+    else:
+        with queries_and_clock(database) as (asked, clock):
+            now_ms = clock.now_ms()
+            rows = asked.alarms(due_at_ms=now_ms if due else None, parked=parked, limit=limit)
+        shown = [render_alarm(row, now_ms) for row in rows]
     if as_json:
         for alarm in shown:
             print_json(alarm)
@@ -64,10 +73,17 @@ def list_alarms(due: bool, parked: bool, limit: int, database: Address, as_json:
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every parked alarm.")
 @database_option
-def redrive(name: str | None, everything: bool, database: Address) -> None:
+@url_option
+def redrive(name: str | None, everything: bool, database: Address, url: str | None) -> None:
     """Give the parked alarm of NAME (an object: CLASS/NAME), or all of them, a fresh start."""
     if (name is None) == (not everything):
         raise click.UsageError("give NAME or --all")
+    if url is not None:
+        with service(url) as there:
+            wanted = {"all": True} if name is None else {"name": name}
+            redriven = there.ask("POST", "alarms", "redrive", body=wanted)["redriven"]
+            click.echo(f"alarms re-driven: {redriven}" if name is None else f"{name} is re-driven")
+            return
     with application(database) as running:
         if name is not None:
             if not running.redrive(name):

@@ -276,7 +276,13 @@ def test_auth_says_in_history_who_did_it(guarded: tuple[Server, dict[str, str]])
     ask(server, token, "POST", "/reservations/seat-by", b'{"ttlSeconds":600}')
     put = ask(server, token, "PUT", "/schedules/s/events/tea", b'{"runAt":1999999999999}')
     assert put.status == 201, put
-    ask(server, tokens["admin"], "POST", "/reservations/seat-by/replay-alarm", b'{"now":2999999999999}')
+    ask(
+        server,
+        tokens["admin"],
+        "POST",
+        "/reservations/seat-by/replay-alarm",
+        b'{"now":2999999999999}',
+    )
     history = ask(server, token, "GET", "/reservations/seat-by/events").json()["events"]
     assert [(e["event"], e["by"]) for e in history] == [
         ("Held", "write"),

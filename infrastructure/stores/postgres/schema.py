@@ -100,7 +100,7 @@ CREATE TABLE tokens (
     expires_at_ms bigint,
     revoked_at_ms bigint
 )
-"""
+"""  # noqa: S105
 _VERSION_TABLE = "CREATE TABLE reservation_expiry_schema (version integer NOT NULL)"
 
 _NAMES = ["events", "log_head", "writers", *(table.name for table in REMADE)]

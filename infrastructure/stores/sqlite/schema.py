@@ -110,7 +110,7 @@ CREATE TABLE tokens (
     expires_at_ms INTEGER,
     revoked_at_ms INTEGER
 ) WITHOUT ROWID;
-"""
+"""  # noqa: S105
 # Released: never edited, whatever `sql/tables.py` comes to say.
 MIGRATIONS: tuple[str, ...] = (
     LOG_TABLES + PROJECTION_TABLES,
