@@ -178,6 +178,7 @@ def run(
     application.hold("seat-1", 60)
     application.stop()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(server_module, "serve", lambda *_: None)
     monkeypatch.setattr("reservation_expiry.api.processes.RESPAWN_SECONDS", 0.0)
     # A server's database that is not there is waited for, for ever.
@@ -210,7 +211,9 @@ def assert_ended_well(result: Result, words: list[str]) -> None:
 def test_f44_f77_hostile_values_end_in_a_sentence(
     path: str, run: Callable[[list[str]], Result], database_path: Path, tmp_path: Path
 ) -> None:
-    parameters, port = {"--database": "{database}", **BASE[path]}, free_port()
+    parameters, port = BASE[path], free_port()
+    if "--url" not in parameters:
+        parameters = {"--database": "{database}", **parameters}
     device = tmp_path / "device"  # one of our own, which may well be lost if this fails
     with suppress(PermissionError):
         os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
