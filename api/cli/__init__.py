@@ -30,6 +30,7 @@ COMMANDS = {
     "alarms": "reservation_expiry.api.cli.alarms:alarms",
     "backup": "reservation_expiry.api.cli.backup:backup",
     "copy": "reservation_expiry.api.cli.backup:copy",
+    "doctor": "reservation_expiry.api.cli.doctor:doctor",
     "events": "reservation_expiry.api.cli.reservations:events",
     "history": "reservation_expiry.api.cli.reservations:history",
     "hold": "reservation_expiry.api.cli.reservations:hold",
