@@ -12,6 +12,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
 
+from reservation_expiry.api.request_ids import HEADER, take_sent
 from reservation_expiry.api.requests import BadHost, RequestRefused, Scope
 from reservation_expiry.infrastructure.settings import Settings
 
@@ -69,6 +70,8 @@ class Access:
                 host = value
             elif name == b"origin":
                 origin = value
+            elif name == HEADER:
+                take_sent(scope, value)
         if host is None:
             if scope["http_version"] != "1.0":  # which knows no Host and may leave it out
                 raise BadHost

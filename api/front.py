@@ -9,7 +9,7 @@ the answers of `contract.py`.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from reservation_expiry.api.contract import (
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.problems import problem_of, unexpected
 from reservation_expiry.api.read_routes import not_ready, readiness_response
+from reservation_expiry.api.request_ids import HEADER, begin_request, id_headers, request_id
 from reservation_expiry.api.requests import (
     Bodies,
     BodyTooLarge,
@@ -82,6 +83,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
+        begin_request(scope)
         try:
             self._access.check(scope)
             await self.answer(scope, receive, send)
@@ -105,6 +107,7 @@ class Door:
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in response.headers.items()
         ]
+        headers += _id_header()
         if response.status_code == 408:
             headers.append(_CLOSE)  # the rest of its body is not waited for
         await send_answer(send, response.status_code, headers, response.get_data(), meanwhile)
@@ -148,7 +151,8 @@ class Front(Door):
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _HOT.fullmatch(scope["raw_path"])
         if found is not None and (found[2] is None or self._replay_route):
-            return await _send(send, await self._of_contract(scope, receive, *found.groups()))
+            answer = await self._of_contract(scope, receive, *found.groups())
+            return await _send(send, answer, id_headers(scope))
         path = route_of(scope["raw_path"])
         if path in ("/healthz", "/readyz") and scope["method"] == "GET":
             return await self.refuse(send, await self.health(path))
@@ -186,7 +190,8 @@ class Front(Door):
             self._in_flask += 1
             try:
                 # As above.
-                await self._flask(scope, partial(_whole, body), send)  # type: ignore[arg-type]
+                named = partial(_send_named, send)
+                await self._flask(scope, partial(_whole, body), named)  # type: ignore[arg-type]
             finally:
                 self._in_flask -= 1
 
@@ -196,7 +201,20 @@ async def _whole(body: bytes) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _send(send: Send, answer: Answer) -> None:
+async def _send(send: Send, answer: Answer, more: Sequence[tuple[bytes, bytes]]) -> None:
     status, body = answer
-    headers = (_JSON, (b"content-length", str(len(body)).encode()))
+    headers = (_JSON, (b"content-length", str(len(body)).encode()), *more)
     await send_answer(send, status, headers, body)
+
+
+async def _send_named(send: Send, message: dict[str, Any]) -> None:
+    """What Flask answers, with the request's id."""
+    if message["type"] == "http.response.start":
+        message["headers"] = [*message["headers"], *_id_header()]
+    await send(message)
+
+
+def _id_header() -> tuple[tuple[bytes, bytes], ...]:
+    """Made now, if the request has none yet."""
+    found = request_id()
+    return () if found is None else ((HEADER, found.encode("ascii")),)

@@ -12,6 +12,7 @@ import msgspec
 from flask import Response
 
 from reservation_expiry.api import access, gate, requests
+from reservation_expiry.api.request_ids import request_id
 from reservation_expiry.domain import errors as domain
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure import errors as store
@@ -69,7 +70,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
 
 def problem(status: HTTPStatus, code: str, detail: str, **members: object) -> Response:
     """A problem document; what the client may try again says when."""
-    body = {
+    body: dict[str, object] = {
         "type": "about:blank",
         "title": status.phrase,
         "status": status.value,
@@ -77,6 +78,9 @@ def problem(status: HTTPStatus, code: str, detail: str, **members: object) -> Re
         "code": code,
         **members,
     }
+    of = request_id()
+    if of is not None:
+        body["requestId"] = of
     response = Response(
         msgspec.json.encode(body), status.value, content_type="application/problem+json"
     )

@@ -13,7 +13,7 @@ import logging
 import re
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door
 from reservation_expiry.api.gate import access_of, needs_of_worker
 from reservation_expiry.api.problems import problem_of
+from reservation_expiry.api.request_ids import id_headers
 from reservation_expiry.api.requests import Receive, Scope, Send, send_answer
 from reservation_expiry.api.server import Open
 from reservation_expiry.domain.errors import ReservationExpiryError
@@ -202,7 +203,7 @@ class WorkerDoor(Door):
         if path and scope["method"] == "GET" and not self._front_door.answers_health:
             return await self.refuse(send, await self.health(path))
         with await self.bodies.read(scope, receive) as body:
-            await _send(send, await self._fetch(scope, body))
+            await _send(send, await self._fetch(scope, body), id_headers(scope))
 
     async def _fetch(self, scope: Scope, body: bytes) -> Response:
         if not self._host.accepting:
@@ -282,9 +283,9 @@ def _request(scope: Scope, body: bytes) -> Request:
     return Request(url, method=scope["method"], headers=headers, body=body or None)
 
 
-async def _send(send: Send, answer: Response) -> None:
+async def _send(send: Send, answer: Response, more: Sequence[tuple[bytes, bytes]]) -> None:
     body = answer.body or b""
-    headers = _encoded_headers(answer)
+    headers = [*_encoded_headers(answer), *more]
     if answer.status not in (204, 304):
         headers = [h for h in headers if h[0] != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))

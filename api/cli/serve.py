@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reservation_expiry.api.cli.common import Command, Database, DatabaseOption, SourceFile, instant
+from reservation_expiry.api.cli.common import (
+    Command,
+    Database,
+    DatabaseOption,
+    SourceFile,
+    instant,
+    print_json,
+)
 from reservation_expiry.infrastructure.settings import (
     DEFAULT_DATABASE,
     DEFAULT_HOST,
@@ -30,6 +37,7 @@ if TYPE_CHECKING:  # what serves is loaded by the commands that serve
 
 MAX_WORKERS = 64
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 
 SERVER_OPTIONS = (
@@ -86,6 +94,14 @@ SERVER_OPTIONS = (
         default="info",
         show_default=True,
         envvar="RESERVATION_LOG_LEVEL",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        default="text",
+        show_default=True,
+        envvar="RESERVATION_LOG_FORMAT",
+        help="json: one document a line, with the id of the request that it is of.",
     ),
 )
 
@@ -167,11 +183,11 @@ def _serve(
 
 
 def _settings(options: dict[str, Any]) -> Settings:
-    from reservation_expiry.api.server import configure_logging
+    from reservation_expiry.api.logs import configure_logging
 
     settings = Settings(**options)
     settings = replace(settings, log_level=settings.log_level.lower())
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     _refuse_exposure(settings)
     return settings
 
@@ -190,6 +206,18 @@ def _refuse_exposure(settings: Settings) -> None:
 
 def _announce(settings: Settings, prepared: "Prepared") -> None:
     overview = prepared.overview
+    if settings.log_format == "json":
+        return print_json(
+            {
+                "event": "serving",
+                "version": version("reservation-expiry"),
+                "url": f"http://{settings.host}:{settings.port}",
+                "database": str(_where(settings.database)),
+                "openHolds": overview.open_holds,
+                "nextAlarmAt": overview.next_alarm_at_ms,
+                "parked": overview.parked,
+            }
+        )
     click.echo(f"reservation-expiry {version('reservation-expiry')}")
     click.echo(f"  serving on   http://{settings.host}:{settings.port}")
     click.echo(f"  database     {_where(settings.database)}")
