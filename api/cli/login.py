@@ -10,10 +10,13 @@ from reservation_expiry.api.cli.remote import Login, login_file, read_login, tok
 @click.option("--url", required=True, help="Where the service is: https://tickets.example")
 def login(url: str) -> None:
     """Log in to a service. The token is read from standard input, never from an argument."""
-    from reservation_expiry.api.client import ServiceClient, ServiceRefused, base_of
+    from reservation_expiry.api.client import InvalidUrl, ServiceClient, ServiceRefused, base_of
     from reservation_expiry.domain.tokens import credential_of
 
-    base = base_of(url)
+    try:
+        base = base_of(url)
+    except InvalidUrl as error:
+        raise click.BadParameter(str(error), param_hint="--url") from error
     token = token_from_input()
     if credential_of(token) is None:
         raise click.UsageError("standard input is no token: it begins with rxt_ and is one line")

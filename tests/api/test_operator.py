@@ -150,6 +150,16 @@ def test_the_operators_steps_of_the_original(operator: Operator, server: Server)
     assert token.rpartition("_")[2].encode() not in server.database.read_bytes()
 
 
+def test_an_operators_token_that_was_written_as_an_argument_is_not_repeated(
+    operator: Operator,
+) -> None:
+    token = "rxt_abcdefgh_" + "a2b3" * 8
+    for words in (("login", token), ("login", "--url", token), ("whoami", token)):
+        said = operator.run(*words, code=2)
+        assert token not in said
+        assert "a2b3" not in said, words
+
+
 def test_an_operators_login_is_theirs_alone(operator: Operator, server: Server) -> None:
     os.umask(0)
     try:
