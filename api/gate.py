@@ -13,7 +13,7 @@ from reservation_expiry.api.access import Access
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.requests import RequestRefused, Scope
 from reservation_expiry.domain.ids import NAME_PATTERN
-from reservation_expiry.domain.tokens import TokenScope, allows
+from reservation_expiry.domain.tokens import SCOPES, TokenScope, allows
 from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.settings import Settings
@@ -43,6 +43,7 @@ ROUTES: Mapping[str, Mapping[str, Need]] = {
 }
 _HOT = re.compile(f"/reservations/{NAME_PATTERN}".encode())
 _HOT_NEEDS = ROUTES["/reservations/<name:name>"]
+_ENOUGH = {(scope, needed) for scope in SCOPES for needed in SCOPES if allows(scope, needed)}
 
 
 class Unauthenticated(RequestRefused):
@@ -82,15 +83,15 @@ class Gate(Access):
         """Raises Unauthenticated or ScopeNeeded, besides. Leaves the token in the scope, and
         its name with what is done."""
         super().check(scope)
-        acting.set(None)  # a connection's requests may follow each other in one context
         needed = self._needs(scope["method"], scope["raw_path"])
         if needed == "nothing":
+            acting.set(None)  # a connection's requests may follow each other in one context
             return
-        shown = _bearer(scope)
-        token = None if shown is None else self._watch.find(shown)
+        shown = _authorization(scope)
+        token = None if shown is None else self._watch.find(_bearer(shown))
         if token is None:
             raise Unauthenticated(is_shown=shown is not None)
-        if not allows(token.scope, needed):
+        if (token.scope, needed) not in _ENOUGH:
             raise ScopeNeeded(needed, token.scope)
         scope["token"] = token
         acting.set(token.name)
@@ -132,16 +133,20 @@ def needs_of_worker(method: str, raw_path: bytes, *, answers_health: bool) -> Ne
     return "write"
 
 
-def _bearer(scope: Scope) -> str | None:
-    """What stands behind `Authorization: Bearer`; "" for anything else there."""
+def _authorization(scope: Scope) -> bytes | None:
+    """The header; b"" if there are several."""
     found = None
     for name, value in scope["headers"]:
         if name == b"authorization":
-            if found is not None:
-                return ""
-            scheme, _, rest = value.partition(b" ")
-            found = rest.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
+            found = value if found is None else b""
     return found
+
+
+def _bearer(authorization: bytes) -> str:
+    """What stands behind `Bearer`; "" for anything else there."""
+    if authorization[:7].lower() != b"bearer ":
+        return ""
+    return authorization[7:].strip(b" ").decode("latin-1")
 
 
 def _pattern_of(route: str) -> "re.Pattern[str]":

@@ -46,7 +46,7 @@ class TokenWatch:
 
     def find(self, shown: str) -> Token | None:
         """The valid token that a client shows; None if it is none."""
-        return self._book.find(shown, self._clock.now_ms())
+        return self._book.find(shown, self._clock)
 
     def _loop(self) -> None:
         while not self._stopping.wait(READ_AGAIN_SECONDS):
