@@ -27,7 +27,7 @@ Needs = Callable[[str, bytes], Need]
 # all but these.
 ROUTES: Mapping[str, Mapping[str, Need]] = {
     "/": {"GET": "read"},
-    "/healthz": {"GET": "nothing"},
+    "/healthz": {"GET": "nothing", "HEAD": "nothing"},
     "/readyz": {"GET": "read"},
     "/whoami": {"GET": "read"},
     "/events": {"GET": "read"},

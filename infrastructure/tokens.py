@@ -121,7 +121,8 @@ class TokenBook:
     """The tokens of one moment that are not revoked, to look them up by what clients show."""
 
     def __init__(self, rows: Iterable[TokenRow] = ()) -> None:
-        tokens = map(token_of, rows)
+        # One that is damaged is as good as none, and no reason not to read the others.
+        tokens = [token_of(row) for row in rows if row[2] in SCOPES]
         self._by_id = {token.id: token for token in tokens if token.revoked_at_ms is None}
         self._shown: dict[str, Token] = {}  # that were found to be good: at most all there are
 

@@ -17,13 +17,17 @@ from reservation_expiry.domain.errors import InvalidToken
 from reservation_expiry.domain.tokens import SCOPES, TokenScope
 from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.errors import StoreUnavailable
 from reservation_expiry.infrastructure.settings import Settings
 from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.row_types import TokenRow
+from reservation_expiry.infrastructure.stores.sql.queries import Queries
 from reservation_expiry.infrastructure.token_watch import TokenWatch
 from reservation_expiry.infrastructure.tokens import CreateToken, RevokeToken, new_credential
 from tests.conftest import MakeServer
 from tests.support.clients import exchange, request_head
 from tests.support.clock import ManualClock
+from tests.support.database import sql
 from tests.support.server import Answer, Server, url_of, wait_for
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH")
@@ -51,6 +55,13 @@ def flask_routes() -> list[tuple[str, set[str] | None]]:
     on_paper: Any = SimpleNamespace(mapper=None)  # nothing is asked
     app = create_app(on_paper, schedules=on_paper)
     return [(rule.rule, rule.methods) for rule in app.url_map.iter_rules()]
+
+
+@pytest.fixture(autouse=True)
+def nobody_acts_afterwards() -> Iterator[None]:
+    token = acting.set(None)
+    yield
+    acting.reset(token)
 
 
 # The table
@@ -178,6 +189,50 @@ def test_auth_ends_with_the_token(
     assert application.writer.execute(RevokeToken("ops")) is None
 
 
+def test_auth_reads_the_other_tokens_if_one_is_damaged(
+    application: ReservationApplication, watch: TokenWatch, address: Address
+) -> None:
+    damaged, good = make_token(application, "a", "admin"), make_token(application, "b", "read")
+    watch.read()
+    assert watch.find(damaged) is not None
+    sql(address, "UPDATE tokens SET scope = 'root' WHERE name = 'a'")
+    watch.read()
+    assert watch.find(damaged) is None
+    assert watch.find(good) is not None
+
+
+def test_auth_goes_on_with_what_it_knew_while_the_database_does_not_answer(
+    application: ReservationApplication, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = make_token(application, "ci", "read", lives_ms=10_000)
+    queries = QueriesThatMayFail(application.queries.tokens())
+    watch = TokenWatch(queries, clock)
+    watch.start()
+    try:
+        queries.fails = True
+        wait_for(lambda: queries.failures > 2, 5)
+        assert watch.find(token) is not None
+        clock.advance(10_000)
+        assert watch.find(token) is None
+    finally:
+        watch.stop()
+    told = [r for r in caplog.records if "tokens are as they were" in r.message]
+    assert len(told) == 1, "once, until it answers again"
+
+
+class QueriesThatMayFail(Queries):
+    """Of a database that can be away."""
+
+    def __init__(self, rows: list[TokenRow]) -> None:
+        self.rows, self.fails, self.failures = rows, False, 0
+
+    def tokens(self) -> list[TokenRow]:
+        if self.fails:
+            self.failures += 1
+            raise StoreUnavailable("it is away")
+        return self.rows
+
+
 def test_auth_knows_two_valid_tokens_apart_by_their_names(
     application: ReservationApplication,
 ) -> None:
@@ -240,7 +295,7 @@ def test_auth_lets_nobody_in_anywhere_without_a_token(
     server, _ = guarded
     for path in (*map(path_of, ROUTES), "/", "/none", "/reservations/BAD", "/reservations/%41"):
         answer = ask(server, "", method, path)
-        free = (method, path) == ("GET", "/healthz")
+        free = method in ("GET", "HEAD") and path == "/healthz"
         assert answer.status == (200 if free else 401), (method, path, answer)
         if not free:
             assert answer.headers["www-authenticate"].startswith("Bearer ")

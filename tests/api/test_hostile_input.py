@@ -125,7 +125,7 @@ BASE: dict[str, dict[str, str]] = {
     "schedule redrive": {"name": "agent", "id": "tea"},
     "schedule show": {"name": "agent", "id": "tea"},
     "serve": {"--host": "127.0.0.1", "--port": "{port}", "--workers": "1", "--log-level": "info"},
-    "serve  ": {"--auth": "required", "--port": "{port}"},
+    "serve  ": {"--auth": "required", "--log-format": "json", "--port": "{port}"},
     "serve ": {"--allow-host": "tickets.example", "--port": "{port}"},
     "show": {"name": "seat-1", "--at": "12:00"},
     "show  ": {"name": "seat-1", "--url": "http://127.0.0.1:1"},
@@ -135,7 +135,7 @@ BASE: dict[str, dict[str, str]] = {
     "show ": {"name": "seat-1", "--version": "1"},
     "worker": {"file": "{worker}", "--config": "{new}.toml", "--host": "h", "--port": "1"},
     "worker ": {"file": "{worker}", "--workers": "1", "--log-level": "info"},
-    "worker   ": {"file": "{worker}", "--auth": "required"},
+    "worker   ": {"file": "{worker}", "--auth": "required", "--log-format": "text"},
     "worker  ": {"file": "{worker}", "--allow-host": "tickets.example"},
 }
 
