@@ -89,9 +89,11 @@ class ServiceClient:
         *segments: str,
         query: Mapping[str, object] | None = None,
         body: object = None,
+        member: str | None = None,
     ) -> Any:
-        """What it answers to a request on a path of these segments; parameters of a query
-        that are None are left out. Raises ServiceRefused, ServiceUnreachable."""
+        """What it answers to a request on a path of these segments, or a member of that;
+        parameters of a query that are None are left out. Raises ServiceRefused,
+        ServiceUnreachable."""
         path = "/".join([self._path, *(quote(segment, safe="") for segment in segments)])
         wanted = {key: value for key, value in (query or {}).items() if value is not None}
         if wanted:
@@ -108,7 +110,11 @@ class ServiceClient:
         answer = self._decoded(response.status, content)
         if response.status >= 300:
             raise ServiceRefused(response.status, _sentence(response.status, answer))
-        return answer
+        if answer is None and response.status == 204:
+            return None
+        if not isinstance(answer, dict) or (member is not None and member not in answer):
+            raise ServiceUnreachable(f"{self.url} answers, but not as this service does")
+        return answer if member is None else answer[member]
 
     def _decoded(self, status: int, content: bytes) -> Any:
         try:

@@ -1,6 +1,7 @@
 """How states and events are shown, over HTTP and on the command line alike."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import msgspec
 
 from reservation_expiry.domain.durable_object import StorageWritten
-from reservation_expiry.domain.ids import named
+from reservation_expiry.domain.ids import aggregate_id, named
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.errors import UndecodableEvent
-from reservation_expiry.infrastructure.event_mapper import EventMapper, author_of
+from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, author_of
 from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.row_types import AlarmRow
 from reservation_expiry.infrastructure.stores.sql.queries import RecordedEvent
+
+_EVENT_CLASSES = {t.topic.rpartition(".")[2]: t.event_class for t in EVENT_TYPES}
 
 
 def render(name: str, state: Reservation | None) -> dict[str, object]:
@@ -51,6 +54,19 @@ def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
         data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
     by = author_of(row.state)
     return {**shown, "data": data} if by is None else {**shown, "by": by, "data": data}
+
+
+def reservation_event(name: str, shown: Mapping[str, Any]) -> Any:
+    """The event of a reservation that `render_event` has shown. Raises UndecodableEvent."""
+    event_class = _EVENT_CLASSES.get(str(shown.get("event")))
+    data = shown.get("data")
+    try:
+        if event_class is None or not isinstance(data, dict):
+            raise KeyError(shown.get("problem") or f"no event is called {shown.get('event')!r}")
+        values = {field: data[_camel(field)] for field in _own_fields(event_class)}
+        return event_class(aggregate_id(name), shown["version"], **values)
+    except KeyError as error:
+        raise UndecodableEvent(f"{name}: an event cannot be read: {error}") from error
 
 
 def render_alarm(row: AlarmRow, now_ms: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
 from reservation_expiry.infrastructure.tokens import Token, TokenBook
 
+STOP_SECONDS = 1.0
 READ_AGAIN_SECONDS = 0.5  # so that a revoked one is refused within a second
 
 logger = logging.getLogger(__name__)
@@ -35,10 +36,11 @@ class TokenWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """May be called twice."""
+        """Waits for a read that is under way, and for a database that does not answer no
+        longer than STOP_SECONDS. May be called twice."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
             self._thread = None
 
     def read(self) -> None:

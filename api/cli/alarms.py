@@ -44,7 +44,9 @@ def list_alarms(
     if url is not None:
         only = "due" if due else "parked" if parked else None
         with service(url) as there:
-            shown = there.ask("GET", "alarms", query={"only": only, "limit": limit})["alarms"]
+            shown = there.ask(
+                "GET", "alarms", query={"only": only, "limit": limit}, member="alarms"
+            )
     else:
         with queries_and_clock(database) as (asked, clock):
             now_ms = clock.now_ms()
@@ -81,7 +83,7 @@ def redrive(name: str | None, everything: bool, database: Address, url: str | No
     if url is not None:
         with service(url) as there:
             wanted = {"all": True} if name is None else {"name": name}
-            redriven = there.ask("POST", "alarms", "redrive", body=wanted)["redriven"]
+            redriven = there.ask("POST", "alarms", "redrive", body=wanted, member="redriven")
             click.echo(f"alarms re-driven: {redriven}" if name is None else f"{name} is re-driven")
             return
     with application(database) as running:

@@ -24,7 +24,8 @@ from reservation_expiry.api.cli.common import (
 )
 from reservation_expiry.api.cli.output import print_table
 from reservation_expiry.api.cli.remote import service, url_option
-from reservation_expiry.api.rendering import render, render_event
+from reservation_expiry.api.rendering import render, render_event, reservation_event
+from reservation_expiry.domain.events import ReservationEvent
 from reservation_expiry.domain.ids import aggregate_id, id_of, is_name, named
 from reservation_expiry.domain.reservation import Reservation, apply
 from reservation_expiry.infrastructure.event_mapper import EventMapper
@@ -79,17 +80,19 @@ def show(
     if at_ms is not None and version is not None:
         raise click.UsageError("give --at or --version, not both")
     reservation_id, is_now = aggregate_id(name), at_ms is None and version is None
-    if url is not None:
-        if not is_now:
-            raise click.UsageError("--at and --version replay the log: give --database, not --url")
+    if url is not None and is_now:
         with service(url) as there:
             shown = there.ask("GET", "reservations", name)
+    elif url is not None:
+        told = (event for page in _history_at(url, name) for event in page)
+        shown = render(name, _replayed(map(partial(_told, name), told), at_ms, version))
     else:
         with queries(database) as asked:
             if is_now:
                 state = asked.reservation(name)
             else:
-                state = _replayed(asked.history(reservation_id), at_ms, version)
+                rows = asked.history(reservation_id)
+                state = _replayed(map(partial(_logged, EventMapper()), rows), at_ms, version)
         shown = render(name, state)
     if shown["status"] == "missing":
         fail(f"{name} was not held{'' if at_ms is None else ' at that time'}", EXIT_NOT_FOUND)
@@ -209,7 +212,9 @@ def _page(asked: Queries, after: int, limit: int) -> Shown:
 
 
 def _page_at(there: "ServiceClient", after: int, limit: int) -> Shown:
-    found: Shown = there.ask("GET", "events", query={"after": after, "limit": limit})["events"]
+    found: Shown = there.ask(
+        "GET", "events", query={"after": after, "limit": limit}, member="events"
+    )
     return found
 
 
@@ -233,7 +238,7 @@ def _history_at(url: str, name: str) -> Iterator[Shown]:
         after = 0
         while True:
             wanted = {"after": after, "limit": PAGE}
-            found = there.ask("GET", "reservations", name, "events", query=wanted)["events"]
+            found = there.ask("GET", "reservations", name, "events", query=wanted, member="events")
             if not found:
                 return
             yield [named(aggregate_id(name)) | event for event in found]
@@ -253,15 +258,29 @@ def _listed(there: "ServiceClient", wanted: dict[str, Any], limit: int) -> Shown
     return found
 
 
+Replayable = tuple[int, int, Callable[[], ReservationEvent]]
+"""When it was recorded, its version, and the event itself, which may not be readable."""
+
+
+def _logged(mapper: EventMapper, row: RecordedEvent) -> Replayable:
+    version = row.originator_version
+    read = partial(mapper.decode, row.originator_id, version, row.topic, row.state)
+    return row.recorded_at_ms, version, read
+
+
+def _told(name: str, shown: dict[str, Any]) -> Replayable:
+    return shown["recordedAt"], shown["version"], partial(reservation_event, name, shown)
+
+
 def _replayed(
-    rows: Iterable[RecordedEvent], at_ms: int | None, version: int | None
+    events: Iterable[Replayable], at_ms: int | None, version: int | None
 ) -> Reservation | None:
-    mapper, state, versions = EventMapper(), None, 0
-    for row in rows:
-        if at_ms is not None and row.recorded_at_ms > at_ms:
+    state, versions = None, 0
+    for recorded_at_ms, versions_then, read in events:
+        if at_ms is not None and recorded_at_ms > at_ms:
             continue  # the clock may have been put back since
-        versions = row.originator_version
-        state = apply(state, mapper.decode(row.originator_id, versions, row.topic, row.state))
+        versions = versions_then
+        state = apply(state, read())
         if versions == version:
             return state
     if version is not None:

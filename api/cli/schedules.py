@@ -152,7 +152,7 @@ def _ask_service(there: "ServiceClient", name: str, method: str, *args: Any) -> 
         limit, after = args
         parked = "true" if method == "listParked" else "false"
         query = {"limit": limit, "after": after, "parked": parked}
-        return there.ask("GET", "schedules", name, query=query)["events"]
+        return there.ask("GET", "schedules", name, query=query, member="events")
     event = ("schedules", name, "events", args[0])
     if method == "scheduleEvent":
         words = ("runAt", "repeatMs", "payload", "cron", "zone")

@@ -197,6 +197,14 @@ def test_an_operator_does_all_that_a_database_offers_on_a_service(
         assert operator.json(*words, "--url") == operator.json(*words, *database), words
         assert operator.run(*words, "--url") == operator.run(*words, *database), words
     assert event["id"] == "tea"
+    (now,) = operator.json("show", "seat-1", "--url")
+    operator.run("hold", "seat-1", "--ttl", "3600", "--url")
+    for then in (("--version", "2"), ("--at", str(now["createdAt"]))):
+        (shown,) = operator.json("show", "seat-1", *then, "--url")
+        assert [shown] == operator.json("show", "seat-1", *then, *database)
+        assert shown == now
+    operator.run("show", "seat-1", "--version", "9", "--url", code=5)
+    operator.run("show", "seat-1", "--at", "1000000000000", "--url", code=5)
     assert {e["by"] for e in operator.json("events", "--url")} == {"ops"}
     assert operator.run("schedule", "cancel", "agent", "tea", "--url") == "tea is cancelled\n"
     operator.run("schedule", "show", "agent", "tea", "--url", code=5)
