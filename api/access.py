@@ -1,4 +1,4 @@
-"""Who may ask: the one gate in front of everything that a process serves.
+"""Who may ask: in front of everything that a process serves. (`gate.py` is for tokens.)
 
 A service without tokens trusts whoever reaches it, and on loopback that is whoever is logged
 in to this machine. A page in their browser must not be: browsers send a page's requests to
@@ -12,6 +12,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
 
+from reservation_expiry.api.request_ids import HEADER, take_sent
 from reservation_expiry.api.requests import BadHost, RequestRefused, Scope
 from reservation_expiry.infrastructure.settings import Settings
 
@@ -53,7 +54,11 @@ class Access:
 
     @classmethod
     def of(cls, settings: Settings) -> "Access":
-        return cls(settings.allow_hosts, any_host=not is_loopback(settings.host))
+        return cls(settings.allow_hosts, any_host=cls.reaches_others(settings))
+
+    @staticmethod
+    def reaches_others(settings: Settings) -> bool:
+        return not is_loopback(settings.host)
 
     def check(self, scope: Scope) -> None:
         """Raises BadHost, ForeignHost or ForeignOrigin."""
@@ -65,6 +70,8 @@ class Access:
                 host = value
             elif name == b"origin":
                 origin = value
+            elif name == HEADER:
+                take_sent(scope, value)
         if host is None:
             if scope["http_version"] != "1.0":  # which knows no Host and may leave it out
                 raise BadHost

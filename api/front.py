@@ -9,7 +9,7 @@ the answers of `contract.py`.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ from reservation_expiry.api.direct import DirectConnections, Reply
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.problems import problem_of, unexpected
 from reservation_expiry.api.read_routes import not_ready, readiness_response
+from reservation_expiry.api.request_ids import HEADER, begin_request, id_headers, request_id
 from reservation_expiry.api.requests import (
     Bodies,
     BodyTooLarge,
@@ -48,6 +49,7 @@ from reservation_expiry.api.requests import (
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.domain.ids import NAME_PATTERN
 from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.async_reservations import AsyncReservations, WouldWait
 from reservation_expiry.infrastructure.errors import Overloaded
@@ -85,6 +87,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
+        begin_request(scope)
         try:
             self._access.check(scope)
             await self.answer(scope, receive, send)
@@ -102,7 +105,7 @@ class Door:
         self, send: Send, response: Response, meanwhile: Awaitable[None] | None = None
     ) -> None:
         """Sends an answer that is made of a Flask response, and ends it after `meanwhile`."""
-        headers = headers_of(response)
+        headers = [*headers_of(response), *_id_header()]
         if response.status_code == 408:
             headers.append(_CLOSE)  # the rest of its body is not waited for
         await send_answer(send, response.status_code, headers, response.get_data(), meanwhile)
@@ -147,7 +150,8 @@ class Front(Door):
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _HOT.fullmatch(scope["raw_path"])
         if found is not None and (found[2] is None or self._replay_route):
-            return await _send(send, await self._of_contract(scope, receive, *found.groups()))
+            answer = await self._of_contract(scope, receive, *found.groups())
+            return await _send(send, answer, id_headers(scope))
         path = route_of(scope["raw_path"])
         if path in ("/healthz", "/readyz") and scope["method"] == "GET":
             return await self.refuse(send, await self.health(path))
@@ -160,43 +164,28 @@ class Front(Door):
         found = _RESERVATION.fullmatch(target)
         if found is None:
             return False
-        name = found[1].decode()
+        scope["method"], scope["raw_path"] = method.decode("ascii"), target
+        exchange = Exchange(scope, found[1].decode(), reply)
         try:
             self._access.check(scope)
             if method == b"GET":
-                self._show(name, reply)
+                self._show(exchange)
             elif method == b"POST":
-                done = partial(self._reply_held, name, reply)
-                self._reservations.submit_hold(name, ttl_of(body), done)
+                self._reservations.submit_hold(exchange.name, ttl_of(body), exchange.reply_held)
             else:
                 return False
         except Exception:  # nothing has been done yet: `answer` meets it again, and tells
             return False
+        finally:
+            acting.set(None)  # what comes next in this context is another's
         return True
 
-    def _show(self, name: str, reply: Reply) -> None:
+    def _show(self, exchange: "Exchange") -> None:
         try:
-            _reply(reply, shown(name, self._reservations.get_at_once(name)))
+            exchange.reply_shown(self._reservations.get_at_once(exchange.name))
         except WouldWait:
-            reading = self._reservations.get_in_thread(name)
-            reading.add_done_callback(partial(self._reply_shown, name, reply))
-
-    def _reply_shown(
-        self, name: str, reply: Reply, reading: "asyncio.Future[Reservation | None]"
-    ) -> None:
-        error = None if reading.cancelled() else reading.exception()
-        if error is not None:
-            _reply_error(reply, error)
-        elif not reading.cancelled():  # as they are when the process ends
-            _reply(reply, shown(name, reading.result()))
-
-    def _reply_held(
-        self, name: str, reply: Reply, state: Reservation | None, error: BaseException | None
-    ) -> None:
-        if state is not None:
-            _reply(reply, held(name, state))
-        elif error is not None:
-            _reply_error(reply, error)
+            reading = self._reservations.get_in_thread(exchange.name)
+            reading.add_done_callback(exchange.reply_read)
 
     async def _of_contract(
         self, scope: Scope, receive: Receive, name: bytes, replay: bytes | None
@@ -230,7 +219,8 @@ class Front(Door):
             self._in_flask += 1
             try:
                 # As above.
-                await self._flask(scope, partial(_whole, body), send)  # type: ignore[arg-type]
+                named = partial(_send_named, send)
+                await self._flask(scope, partial(_whole, body), named)  # type: ignore[arg-type]
             finally:
                 self._in_flask -= 1
 
@@ -242,18 +232,51 @@ def headers_of(response: Response) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _reply(reply: Reply, answer: Answer) -> None:
-    status, body = answer
-    reply(status, (_JSON, (b"content-length", str(len(body)).encode())), body)
+class Exchange:
+    """A read or a hold that is answered directly, with what its answer needs."""
+
+    __slots__ = ("_reply", "_scope", "name")
+
+    def __init__(self, scope: Scope, name: str, reply: Reply) -> None:
+        self.name = name
+        self._scope = scope
+        self._reply = reply
+
+    def reply_shown(self, state: Reservation | None) -> None:
+        self._reply_with(shown(self.name, state))
+
+    def reply_read(self, reading: "asyncio.Future[Reservation | None]") -> None:
+        if reading.cancelled():
+            return  # as they are when the process ends
+        error = reading.exception()
+        if error is None:
+            self.reply_shown(reading.result())
+        else:
+            self._reply_error(error)
+
+    def reply_held(self, state: Reservation | None, error: BaseException | None) -> None:
+        if state is not None:
+            self._reply_with(held(self.name, state))
+        elif error is not None:
+            self._reply_error(error)
+
+    def _reply_with(self, answer: Answer) -> None:
+        status, body = answer
+        self._reply(status, (*json_headers(body), *id_headers(self._scope)), body)
+
+    def _reply_error(self, error: BaseException) -> None:
+        begin_request(self._scope)
+        refused = _response_to(error)
+        headers = [*headers_of(refused), *_id_header()]
+        self._reply(refused.status_code, headers, refused.get_data())
+
+
+def json_headers(body: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    return _JSON, (b"content-length", str(len(body)).encode())
 
 
 def _response_to(error: BaseException) -> Response:
     return problem_of(error) if isinstance(error, ReservationExpiryError) else unexpected(error)
-
-
-def _reply_error(reply: Reply, error: BaseException) -> None:
-    refused = _response_to(error)
-    reply(refused.status_code, headers_of(refused), refused.get_data())
 
 
 async def _whole(body: bytes) -> dict[str, Any]:
@@ -261,7 +284,20 @@ async def _whole(body: bytes) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _send(send: Send, answer: Answer) -> None:
+async def _send(send: Send, answer: Answer, more: Sequence[tuple[bytes, bytes]]) -> None:
     status, body = answer
-    headers = (_JSON, (b"content-length", str(len(body)).encode()))
+    headers = (*json_headers(body), *more)
     await send_answer(send, status, headers, body)
+
+
+async def _send_named(send: Send, message: dict[str, Any]) -> None:
+    """What Flask answers, with the request's id."""
+    if message["type"] == "http.response.start":
+        message["headers"] = [*message["headers"], *_id_header()]
+    await send(message)
+
+
+def _id_header() -> tuple[tuple[bytes, bytes], ...]:
+    """Made now, if the request has none yet."""
+    found = request_id()
+    return () if found is None else ((HEADER, found.encode("ascii")),)

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
+from reservation_expiry.api.alarm_routes import add_alarm_routes
 from reservation_expiry.api.contract import Contract, add_contract_routes
 from reservation_expiry.api.paths import NormalisedPaths
 from reservation_expiry.api.problems import problem, problem_of, too_large, unexpected
@@ -38,6 +39,7 @@ def create_app(
     contract = Contract(application)
     add_contract_routes(app, contract, replay_route=replay_route)
     add_read_routes(app, application)
+    add_alarm_routes(app, application)
     if schedules is not None:
         add_schedule_routes(app, schedules)
     app.register_error_handler(ReservationExpiryError, problem_of)

@@ -7,10 +7,12 @@ beside the file's own.
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 
 from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door, Front
+from reservation_expiry.api.gate import Need, access_of, needs_of_service, needs_of_worker
 from reservation_expiry.api.paths import resolved
 from reservation_expiry.api.requests import Receive, Scope, Send
 from reservation_expiry.api.schedules import CLASSES
@@ -27,28 +29,41 @@ class PrefixedDoor(WorkerDoor):
     """The file's front door, and the service's, `front`, below `prefix`."""
 
     def __init__(
-        self, application: ReservationApplication, access: Access, worker: LoadedWorker
+        self,
+        application: ReservationApplication,
+        access: Access,
+        worker: LoadedWorker,
+        prefix: str,
     ) -> None:
         super().__init__(application, access, worker, CLASSES)
-        self._prefix = ""
+        self._prefix = prefix
         self._front: Front | None = None
 
-    def put_below(self, prefix: str, front: Front) -> None:
+    def put_below(self, front: Front) -> None:
         """What a process has one of, both doors share."""
         front.connections, front.bodies = self.connections, self.bodies
-        self._prefix, self._front = prefix, front
+        self._front = front
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        below = self._below_prefix(resolved(scope["raw_path"]))
+        below = _below(self._prefix, scope["raw_path"])
         if below is None or self._front is None:
             return await super().answer(scope, receive, send)
         await self._front.answer({**scope, "raw_path": below}, receive, send)
 
-    def _below_prefix(self, path: str) -> bytes | None:
-        """What follows the prefix, as a path of its own."""
-        if path != self._prefix and not path.startswith(f"{self._prefix}/"):
-            return None
-        return path.removeprefix(self._prefix).encode("latin-1") or b"/"
+
+def _below(prefix: str, raw_path: bytes) -> bytes | None:
+    """What follows the prefix, as a path of its own; None if it is elsewhere."""
+    path = resolved(raw_path)
+    if path != prefix and not path.startswith(f"{prefix}/"):
+        return None
+    return path.removeprefix(prefix).encode("latin-1") or b"/"
+
+
+def _needs(prefix: str, method: str, raw_path: bytes, *, answers_health: bool) -> Need:
+    below = _below(prefix, raw_path)
+    if below is None:
+        return needs_of_worker(method, raw_path, answers_health=answers_health)
+    return needs_of_service(method, below)
 
 
 def open_both(source: Source, settings: Settings, prefix: str) -> Open:
@@ -56,12 +71,15 @@ def open_both(source: Source, settings: Settings, prefix: str) -> Open:
 
     @asynccontextmanager
     async def both(application: ReservationApplication) -> AsyncIterator[Door]:
-        access, worker = Access.of(settings), source.run()
+        worker = source.run()
         for name in worker.classes.keys() & CLASSES.keys():
             raise WorkerRefused(f"{source.file} has a class {name}, which the service has, too")
-        door = PrefixedDoor(application, access, worker)
-        with front_of(application, settings, access, door.call_object) as front:
-            door.put_below(prefix, front)
+        with ExitStack() as stack:
+            needs = partial(_needs, prefix, answers_health=worker.front_door.answers_health)
+            access = stack.enter_context(access_of(settings, application, needs))
+            door = PrefixedDoor(application, access, worker, prefix)
+            front = stack.enter_context(front_of(application, settings, access, door.call_object))
+            door.put_below(front)
             await door.start()
             try:
                 yield door

@@ -11,7 +11,8 @@ from http import HTTPStatus
 import msgspec
 from flask import Response
 
-from reservation_expiry.api import access, requests
+from reservation_expiry.api import access, gate, requests
+from reservation_expiry.api.request_ids import request_id
 from reservation_expiry.domain import errors as domain
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure import errors as store
@@ -31,10 +32,13 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.NotDue: HTTPStatus.CONFLICT,
     domain.InvalidObjectName: HTTPStatus.BAD_REQUEST,
     domain.InvalidSchedule: HTTPStatus.BAD_REQUEST,
+    domain.InvalidToken: HTTPStatus.BAD_REQUEST,
     requests.RequestRefused: HTTPStatus.BAD_REQUEST,
     requests.BadHost: HTTPStatus.BAD_REQUEST,
     access.ForeignHost: HTTPStatus.FORBIDDEN,
     access.ForeignOrigin: HTTPStatus.FORBIDDEN,
+    gate.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    gate.ScopeNeeded: HTTPStatus.FORBIDDEN,
     requests.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     requests.BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     domain.PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,
@@ -66,7 +70,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
 
 def problem(status: HTTPStatus, code: str, detail: str, **members: object) -> Response:
     """A problem document; what the client may try again says when."""
-    body = {
+    body: dict[str, object] = {
         "type": "about:blank",
         "title": status.phrase,
         "status": status.value,
@@ -74,6 +78,9 @@ def problem(status: HTTPStatus, code: str, detail: str, **members: object) -> Re
         "code": code,
         **members,
     }
+    of = request_id()
+    if of is not None:
+        body["requestId"] = of
     response = Response(
         msgspec.json.encode(body), status.value, content_type="application/problem+json"
     )
@@ -86,7 +93,10 @@ def problem_of(error: ReservationExpiryError) -> Response:
     """The problem document for one of our errors: its public sentence, while the log has what
     the operator needs, addresses and the driver's words included."""
     _tell_the_log(error)
-    return problem(STATUS_OF[type(error)], error.code, _sentence(error.public))
+    response = problem(STATUS_OF[type(error)], error.code, _sentence(error.public))
+    if isinstance(error, requests.RequestRefused):
+        response.headers.update(error.headers)
+    return response
 
 
 def _tell_the_log(error: ReservationExpiryError) -> None:

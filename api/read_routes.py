@@ -18,10 +18,12 @@ from reservation_expiry.api.rendering import render, render_event
 from reservation_expiry.domain.ids import aggregate_id, is_name, named
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.readiness import Readiness
+from reservation_expiry.infrastructure.tokens import Token
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 MAX_INTEGER = 2**53 - 1
+NAMESPACE = "default"  # the database itself
 STATUSES = ("held", "expired")
 
 Default = TypeVar("Default", int, None)
@@ -39,6 +41,7 @@ def add_read_routes(app: Flask, application: ReservationApplication) -> None:
         ("/reservations", views.reservations),
         ("/reservations/<name:name>/events", views.history),
         ("/events", views.events),
+        ("/whoami", views.whoami),
     ):
         app.add_url_rule(path, view_func=view, provide_automatic_options=False)
     app.register_error_handler(
@@ -64,7 +67,7 @@ class ReadViews:
         """A page of reservations in order of their ids."""
         limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
         found = self._application.queries.reservations(
-            status=_choice("status", STATUSES),
+            status=choice("status", STATUSES),
             prefix=_matching("prefix", r"[a-z0-9-]{0,40}", "up to 40 of a-z, 0-9 and -"),
             due_before_ms=integer("dueBefore", None, 0, MAX_INTEGER),
             after=_cursor("cursor"),
@@ -92,11 +95,33 @@ class ReadViews:
             {"reservationId": name, "events": [render_event(row, self._mapper) for row in rows]}
         )
 
+    def whoami(self) -> Response:
+        """Whose token the request came with, and what it may."""
+        token: Token | None = request.environ.get("asgi.scope", {}).get("token")
+        if token is None:
+            return json_response({"authType": "none", "namespace": NAMESPACE})
+        return json_response(
+            {
+                "authType": "token",
+                "name": token.name,
+                "scope": token.scope,
+                "expiresAt": token.expires_at_ms,
+                "namespace": NAMESPACE,
+            }
+        )
+
     def events(self) -> Response:
-        """The log, from behind a position on. Ask again with `next` to follow it."""
-        after = integer("after", 0, 0, MAX_INTEGER)
+        """The log, from behind a position on, or the last events of it. Ask again with `next`
+        to follow it."""
         limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
-        rows = self._application.queries.events_after(after, limit)
+        queries, last = self._application.queries, integer("last", None, 0, MAX_LIMIT)
+        if last is None:
+            after = integer("after", 0, 0, MAX_INTEGER)
+        elif "after" in request.args:
+            raise InvalidParameter("give after or last, not both.")
+        else:
+            after = max(0, queries.head().position - last)
+        rows = queries.events_after(after, limit)
         events = [named(row.originator_id) | render_event(row, self._mapper) for row in rows]
         return json_response({"events": events, "next": rows[-1].position if rows else after})
 
@@ -133,7 +158,8 @@ def integer(name: str, default: Default, low: int, high: int) -> int | Default:
     return int(text)
 
 
-def _choice(name: str, allowed: tuple[str, ...]) -> str | None:
+def choice(name: str, allowed: tuple[str, ...]) -> str | None:
+    """A query parameter, None if it is not there. Raises InvalidParameter."""
     text = request.args.get(name)
     if text is not None and text not in allowed:
         raise InvalidParameter(f"{name} must be one of: {', '.join(allowed)}.")

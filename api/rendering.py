@@ -1,15 +1,24 @@
 """How states and events are shown, over HTTP and on the command line alike."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.domain.ids import aggregate_id, named
 from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.errors import UndecodableEvent
-from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, author_of
+from reservation_expiry.infrastructure.instants import ms_of_seconds
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow
 from reservation_expiry.infrastructure.stores.sql.queries import RecordedEvent
+
+_EVENT_CLASSES = {t.topic.rpartition(".")[2]: t.event_class for t in EVENT_TYPES}
 
 
 def render(name: str, state: Reservation | None) -> dict[str, object]:
@@ -43,7 +52,46 @@ def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
     data = {_camel(name): getattr(event, name) for name in names}
     if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
         data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
-    return {**shown, "data": data}
+    by = author_of(row.state)
+    return {**shown, "data": data} if by is None else {**shown, "by": by, "data": data}
+
+
+def reservation_event(name: str, shown: Mapping[str, Any]) -> Any:
+    """The event of a reservation that `render_event` has shown. Raises UndecodableEvent."""
+    event_class = _EVENT_CLASSES.get(str(shown.get("event")))
+    data = shown.get("data")
+    try:
+        if event_class is None or not isinstance(data, dict):
+            raise KeyError(shown.get("problem") or f"no event is called {shown.get('event')!r}")
+        values = {field: data[_camel(field)] for field in _own_fields(event_class)}
+        return event_class(aggregate_id(name), shown["version"], **values)
+    except KeyError as error:
+        raise UndecodableEvent(f"{name}: an event cannot be read: {error}") from error
+
+
+def render_alarm(row: AlarmRow, now_ms: int) -> dict[str, Any]:
+    """An alarm, and what it waits for."""
+    alarm_id, next_run_time, job_state = row
+    next_ms = None
+    if next_run_time is not None and math.isfinite(next_run_time):
+        next_ms = ms_of_seconds(next_run_time)
+    try:
+        state = alarm_row.decode(job_state)
+    except alarm_row.UnreadableAlarm:
+        state = None
+    if next_ms is None:
+        word = "parked" if next_run_time is None else "damaged"
+    elif state is not None and state.token is not None:
+        word = "claimed"
+    else:
+        word = "due" if next_ms <= now_ms else "waiting"
+    return {
+        **named(alarm_id),
+        "scheduledTime": None if state is None else state.scheduled_time,
+        "nextRunTime": next_ms,
+        "attempts": None if state is None else state.attempts,
+        "state": word if state is not None else f"{word}, unreadable",
+    }
 
 
 @cache

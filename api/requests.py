@@ -6,7 +6,8 @@ not wanted any more because the process stops, is given up.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from reservation_expiry.api import limits
@@ -28,6 +29,7 @@ class RequestRefused(ReservationExpiryError):
     """The request itself is not one that is answered, whatever it asks for."""
 
     code = "bad-request"
+    headers: Mapping[str, str] = MappingProxyType({})  # of the answer
 
 
 class BodyTooLarge(RequestRefused):

@@ -20,13 +20,14 @@ import uvloop
 from reservation_expiry.api import limits
 from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door, Front
+from reservation_expiry.api.gate import access_of, needs_of_service
 from reservation_expiry.api.http import create_app
+from reservation_expiry.api.logs import configure_logging
 from reservation_expiry.api.processes import LISTEN_BACKLOG, Report
 from reservation_expiry.api.schedules import Schedules, schedule_host
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.async_reservations import AsyncReservations
 from reservation_expiry.infrastructure.machine import output
-from reservation_expiry.infrastructure.machine.redaction import without_secrets
 from reservation_expiry.infrastructure.settings import SHUTDOWN_GRACE_SECONDS, Settings
 
 DRAIN_SECONDS = SHUTDOWN_GRACE_SECONDS - 1  # for answers; the rest of the grace ends the threads
@@ -45,7 +46,7 @@ def serve(
     """
     output.start()
     try:
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, settings.log_format)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, open_door, sockets, report))
     finally:
@@ -114,7 +115,10 @@ def open_service(settings: Settings) -> Open:
     async def service(application: ReservationApplication) -> AsyncIterator[Door]:
         host = schedule_host(application)
         host.start()
-        with front_of(application, settings, Access.of(settings), host.call) as front:
+        with (
+            access_of(settings, application, needs_of_service) as access,
+            front_of(application, settings, access, host.call) as front,
+        ):
             try:
                 yield front
             finally:
@@ -149,16 +153,3 @@ def running(application: ReservationApplication) -> Iterator[ReservationApplicat
         yield application
     finally:
         application.stop()
-
-
-def configure_logging(level: str) -> None:
-    """Everything but the alarm log goes to standard error."""
-    output.install()
-    logging.basicConfig(
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=[output.LineHandler(output.standard_error())],
-        force=True,
-    )
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(without_secrets)

@@ -13,9 +13,10 @@ import logging
 import re
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType, MappingProxyType, ModuleType
 from typing import Any
@@ -24,7 +25,9 @@ import msgspec
 
 from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door
+from reservation_expiry.api.gate import access_of, needs_of_worker
 from reservation_expiry.api.problems import problem_of
+from reservation_expiry.api.request_ids import id_headers
 from reservation_expiry.api.requests import Receive, Scope, Send, send_answer
 from reservation_expiry.api.server import Open
 from reservation_expiry.domain.errors import ReservationExpiryError
@@ -36,6 +39,7 @@ from reservation_expiry.infrastructure.objects.event_schedule import EventSchedu
 from reservation_expiry.infrastructure.objects.host import ObjectHost
 from reservation_expiry.infrastructure.objects.messages import Request, Response
 from reservation_expiry.infrastructure.objects.running_code import called, run_as
+from reservation_expiry.infrastructure.settings import Settings
 
 FRONT_DOOR = "Default"
 
@@ -208,7 +212,7 @@ class WorkerDoor(Door):
         if path and scope["method"] == "GET" and not self._front_door.answers_health:
             return await self.refuse(send, await self.health(path))
         with await self.bodies.read(scope, receive) as body:
-            await _send(send, await self._fetch(scope, body))
+            await _send(send, await self._fetch(scope, body), id_headers(scope))
 
     async def _fetch(self, scope: Scope, body: bytes) -> Response:
         if not self._host.accepting:
@@ -244,18 +248,21 @@ class WorkerDoor(Door):
         return await answer if inspect.isawaitable(answer) else answer
 
 
-def open_worker(source: Source, access: Access) -> Open:
+def open_worker(source: Source, settings: Settings) -> Open:
     """The objects of a file, and its front door."""
 
     @asynccontextmanager
     async def worker(application: ReservationApplication) -> AsyncIterator[Door]:
-        door = WorkerDoor(application, access, source.run())
-        await door.start()
-        try:
-            yield door
-        finally:
-            await door.stop()
-            door.close()
+        loaded = source.run()
+        needs = partial(needs_of_worker, answers_health=loaded.front_door.answers_health)
+        with access_of(settings, application, needs) as access:
+            door = WorkerDoor(application, access, loaded)
+            await door.start()
+            try:
+                yield door
+            finally:
+                await door.stop()
+                door.close()
 
     return worker
 
@@ -273,7 +280,9 @@ class FrontContext:
 
 def _request(scope: Scope, body: bytes) -> Request:
     headers = [
-        (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name != b"authorization" or "token" not in scope  # a secret of ours, and no business
     ]
     host = next((value for name, value in headers if name == "host"), "localhost")
     target = scope["raw_path"]  # as it was asked for: /a%2Fb is not /a/b
@@ -283,9 +292,9 @@ def _request(scope: Scope, body: bytes) -> Request:
     return Request(url, method=scope["method"], headers=headers, body=body or None)
 
 
-async def _send(send: Send, answer: Response) -> None:
+async def _send(send: Send, answer: Response, more: Sequence[tuple[bytes, bytes]]) -> None:
     body = answer.body or b""
-    headers = _encoded_headers(answer)
+    headers = [*_encoded_headers(answer), *more]
     if answer.status not in (204, 304):
         headers = [h for h in headers if h[0] != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))

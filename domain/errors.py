@@ -70,6 +70,12 @@ class InvalidSchedule(DomainError):
     code = "invalid-schedule"
 
 
+class InvalidToken(DomainError):
+    """A token's name, or what is kept of it, is not one that can be used."""
+
+    code = "invalid-token"
+
+
 class PreconditionFailed(DomainError):
     """What was to be changed is not as the request says that it must be."""
 

@@ -13,7 +13,7 @@ from eventsourcing.application import Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
 from eventsourcing.utils import Environment, EnvType
 
-from reservation_expiry.domain.ids import aggregate_id, id_of
+from reservation_expiry.domain.ids import aggregate_id, id_of, name_of
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.alarms.claims import RedriveAlarm
 from reservation_expiry.infrastructure.alarms.clock import AlarmClock
@@ -127,6 +127,14 @@ class ReservationApplication(Application[str]):
         start. Whether there is one to run now."""
         redriven: bool = self._execute(RedriveAlarm(id_of(name)))
         self.alarm_clock.wake_for(0)
+        return redriven
+
+    def redrive_all(self) -> int:
+        """The same for all that are parked. How many there were."""
+        redriven, after = 0, ""
+        while parked := self.queries.parked(SWEEP_LIMIT, after):
+            redriven += sum(self.redrive(name_of(i)) for i in parked)
+            after = parked[-1]
         return redriven
 
     def sweep(self) -> int:

@@ -3,6 +3,7 @@
 from reservation_expiry.domain.errors import NotDue, NotHeld
 from reservation_expiry.domain.ids import is_object
 from reservation_expiry.domain.reservation import Reservation, expire, hold
+from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
@@ -13,12 +14,13 @@ class HoldReservation(Work):
     def __init__(self, reservation_id: str, ttl_seconds: int) -> None:
         self.aggregate_ids = (reservation_id,)
         self._ttl_seconds = ttl_seconds
+        self._by = acting.get()
 
     def run(self, unit: UnitOfWork) -> Reservation:
         (reservation_id,) = self.aggregate_ids
         current = unit.reservation(reservation_id)
         events = hold(current, reservation_id, self._ttl_seconds, unit.now_ms)
-        return unit.append(reservation_id, events)
+        return unit.append(reservation_id, events, self._by)
 
 
 class ExpireReservation(Work):
@@ -30,6 +32,7 @@ class ExpireReservation(Work):
     def __init__(self, reservation_id: str, now_ms: int) -> None:
         self.aggregate_ids = (reservation_id,)
         self._now_ms = now_ms
+        self._by = acting.get()
 
     def run(self, unit: UnitOfWork) -> tuple[Reservation | None, bool]:
         (reservation_id,) = self.aggregate_ids
@@ -38,7 +41,7 @@ class ExpireReservation(Work):
             events = expire(current, self._now_ms)
         except (NotHeld, NotDue):
             return current, False
-        return unit.append(reservation_id, events), True
+        return unit.append(reservation_id, events, self._by), True
 
 
 class Reproject(Work):

@@ -5,8 +5,12 @@ path: an unknown one is an error and nothing is imported to resolve it, and a cl
 be renamed without orphaning a single row. State is compact JSON with the event's own
 fields. A class that changes its fields gets a higher `version` and a step that lifts
 each older state to the next, so that yesterday's log still loads.
+
+A state may end with `by`: the name of the token with which its command came. It is no field
+of any event, the rules know nothing of it, and states without it are as they always were.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
@@ -24,6 +28,7 @@ from reservation_expiry.domain.durable_object import (
     StorageWritten,
 )
 from reservation_expiry.domain.events import AlarmScheduled, Expired, Held
+from reservation_expiry.domain.tokens import TOKEN_NAME
 from reservation_expiry.infrastructure.errors import UndecodableEvent, UnknownTopic
 
 VERSION_KEY = "v"
@@ -87,6 +92,39 @@ def _decoder(state: type[msgspec.Struct]) -> "Callable[[bytes], dict[str, Any]]"
     """For events with more than integers in their fields."""
     decode = msgspec.json.Decoder(state).decode
     return lambda data: msgspec.structs.asdict(decode(data))
+
+
+# The last member of a state. These quotes begin and end a name and a value, for those within
+# text have a backslash before them; and a state ends with its own brace.
+_AUTHOR = re.compile(rb'[,{]"by":"(%b)"\}' % TOKEN_NAME.encode())
+_AUTHOR_BYTES = 64  # more than it takes
+
+
+def with_author(state: bytes, name: str) -> bytes:
+    """A state that says by whom its command came. `name` is a token's."""
+    comma = b"" if state == b"{}" else b","
+    return b'%b%b"by":"%b"}' % (state[:-1], comma, name.encode())
+
+
+def author_of(state: bytes) -> str | None:
+    """Whose command it was, if it came with a name."""
+    found = _author_in(state)
+    return None if found is None else found[1].decode()
+
+
+def _author_in(state: bytes) -> "re.Match[bytes] | None":
+    if state[-2:] != b'"}':
+        return None
+    end = state[-_AUTHOR_BYTES:]
+    return next((m for m in _AUTHOR.finditer(end) if m.end() == len(end)), None)
+
+
+def _without_author(state: bytes) -> bytes:
+    found = _author_in(state)
+    if found is None:
+        return state
+    before = state[: -len(found[0])]
+    return before + b"}" if before else b"{}"
 
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
@@ -180,6 +218,8 @@ class EventMapper(Mapper[str]):
         if event_type is None:
             raise UnknownTopic(f"{originator_id} version {version} has unknown topic {topic!r}")
         try:
+            if state[-2:] == b'"}':
+                state = _without_author(state)
             values = event_type.decode(state)
             written_at = values.pop(VERSION_KEY, 1)
             if written_at != event_type.version:

@@ -24,6 +24,8 @@ class Settings:
     database: Address = DEFAULT_DATABASE
     workers: int = 1
     log_level: str = "info"
+    log_format: str = "text"  # or "json"
     replay_route: bool = True
     allow_hosts: tuple[str, ...] = ()  # its names, besides loopback's
     insecure: bool = False  # beyond loopback although anybody may ask
+    auth: str = "off"  # or "required": nothing but /healthz without a token

@@ -20,7 +20,7 @@ from reservation_expiry.domain.ids import is_object, reservation_name
 from reservation_expiry.domain.reservation import Reservation, project, starts_anew
 from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.checksum import chain
-from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.event_mapper import EventMapper, with_author
 from reservation_expiry.infrastructure.projections import reservation_row
 from reservation_expiry.infrastructure.stores.row_types import EventRow, ObjectRow
 from reservation_expiry.infrastructure.stores.sql.session import Session, TailRow
@@ -74,6 +74,7 @@ class UnitOfWork:
         self._objects: dict[str, ObjectRow] = {}
         self._object_alarms: dict[str, int | None] = {}
         self._events: list[ReservationEvent | ObjectEvent] = []
+        self._authors: dict[int, str] = {}  # of those that have one, by their place there
         self._changed: set[str] = set()
         self._rescheduled: set[str] = set()
         self._after_flush: list[Callable[[], object]] = []
@@ -111,12 +112,17 @@ class UnitOfWork:
             self._states[reservation_id] = self._replay(reservation_id)
         return self._states[reservation_id]
 
-    def append(self, reservation_id: str, events: Sequence[ReservationEvent]) -> Reservation:
-        """Adds decided events, with all they imply. The state after them."""
+    def append(
+        self, reservation_id: str, events: Sequence[ReservationEvent], by: str | None = None
+    ) -> Reservation:
+        """Adds decided events, with all they imply. The state after them. `by` is the name
+        of the token with which their command came."""
         state = project(self.reservation(reservation_id), events)
         if state is None:
             raise ValueError(f"{reservation_id} has no hold for {events!r} to follow")
         self._states[reservation_id] = state
+        if by is not None:
+            self._sign(len(events) * (by,))
         self._events.extend(events)
         self._changed.add(reservation_id)
         if any(type(event) is AlarmScheduled for event in events):
@@ -133,15 +139,24 @@ class UnitOfWork:
         self.load_objects([object_id])
         return self._owners[object_id]
 
-    def append_to_object(self, object_id: str, events: Sequence[ObjectEvent]) -> None:
-        """Adds what an object did, with the alarm it implies."""
+    def append_to_object(
+        self, object_id: str, events: Sequence[ObjectEvent], authors: Sequence[str | None] = ()
+    ) -> None:
+        """Adds what an object did, with the alarm it implies. `authors` are by whom."""
         _, _, alarm_at_ms = self.object_row(object_id)
         for event in events:
             if isinstance(event, AlarmEvent):
                 alarm_at_ms = alarm_after(event, alarm_at_ms)
                 self._object_alarms[object_id] = alarm_at_ms
+        self._sign(authors)
         self._events.extend(events)
         self._objects[object_id] = (object_id, events[-1].originator_version, alarm_at_ms)
+
+    def _sign(self, authors: Sequence[str | None]) -> None:
+        """Of the events that are added next."""
+        for number, by in enumerate(authors, start=len(self._events)):
+            if by is not None:
+                self._authors[number] = by
 
     def reproject(self, reservation_id: str) -> Reservation | None:
         """Writes the alarm and the read-model row anew from the log. The state found."""
@@ -204,11 +219,13 @@ class UnitOfWork:
     def _event_rows(self) -> list[EventRow]:
         position, checksum, _ = self.session.head()
         rows = []
-        for event in self._events:
+        for number, event in enumerate(self._events):
             position += 1
             stored = self.mapper.to_stored_event(event)
             originator_id, version = str(stored.originator_id), stored.originator_version
             topic, state = stored.topic, stored.state
+            if number in self._authors:
+                state = with_author(state, self._authors[number])
             checksum = chain(checksum, position, originator_id, version, topic, self.now_ms, state)
             rows.append((position, originator_id, version, topic, state, self.now_ms, checksum))
         return rows

@@ -14,6 +14,7 @@ import msgspec
 from reservation_expiry.api.cli import EXIT_REFUSED
 from reservation_expiry.domain.alarm import looks_like_seconds
 from reservation_expiry.domain.errors import DomainError, ReservationExpiryError
+from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.errors import InvalidAddress
 from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_datetime
 from reservation_expiry.infrastructure.settings import DEFAULT_DATABASE
@@ -160,6 +161,13 @@ def queries(address: Address, *, log_only: bool = False) -> Iterator[Queries]:
     """For commands that only ask."""
     with opened(address, log_only=log_only) as store:
         yield Queries(store)
+
+
+@contextmanager
+def queries_and_clock(address: Address) -> Iterator[tuple[Queries, Clock]]:
+    """The same, where what is shown depends on the time."""
+    with opened(address) as store:
+        yield Queries(store), store.clock
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from reservation_expiry.api.cli.common import (
     Parameter,
     SourceFile,
     instant,
+    print_json,
 )
 from reservation_expiry.infrastructure.settings import (
     DEFAULT_DATABASE,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # what serves is loaded by the commands that serve
 
 MAX_WORKERS = 64
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 
 SERVER_OPTIONS = (
@@ -80,11 +82,27 @@ SERVER_OPTIONS = (
         help="Listen beyond loopback although whoever reaches the port may do everything.",
     ),
     click.option(
+        "--auth",
+        type=click.Choice(("off", "required")),
+        default="off",
+        show_default=True,
+        envvar="RESERVATION_AUTH",
+        help="Whether a request needs a token of this database (token create).",
+    ),
+    click.option(
         "--log-level",
         type=click.Choice(LOG_LEVELS, case_sensitive=False),
         default="info",
         show_default=True,
         envvar="RESERVATION_LOG_LEVEL",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        default="text",
+        show_default=True,
+        envvar="RESERVATION_LOG_FORMAT",
+        help="json: one document a line, with the id of the request that it is of.",
     ),
 )
 
@@ -185,17 +203,14 @@ def _objects(
     settings: Settings, file: Path, config: Path | None, prefix: str | None = None
 ) -> "Callable[[], RunProcess]":
     """What reads the file anew each time; what is wrong with it now is said at once."""
-    from reservation_expiry.api.access import Access
     from reservation_expiry.api.prefixed import open_both
     from reservation_expiry.api.server import serve as serve_process
     from reservation_expiry.api.worker import open_worker, read_worker
 
-    access = Access.of(settings)
-
     def load() -> "RunProcess":
         source = read_worker(file, config)
         opened = (
-            open_worker(source, access) if prefix is None else open_both(source, settings, prefix)
+            open_worker(source, settings) if prefix is None else open_both(source, settings, prefix)
         )
         return partial(serve_process, settings, opened)
 
@@ -228,11 +243,11 @@ def _serve(
 
 
 def _settings(options: dict[str, Any]) -> Settings:
-    from reservation_expiry.api.server import configure_logging
+    from reservation_expiry.api.logs import configure_logging
 
     settings = Settings(**options)
     settings = replace(settings, log_level=settings.log_level.lower())
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     _refuse_exposure(settings)
     return settings
 
@@ -240,16 +255,29 @@ def _settings(options: dict[str, Any]) -> Settings:
 def _refuse_exposure(settings: Settings) -> None:
     from reservation_expiry.api.access import is_loopback
 
-    if not settings.insecure and not is_loopback(settings.host):
+    has_guard = settings.auth == "required" or settings.insecure
+    if not has_guard and not is_loopback(settings.host):
         raise click.UsageError(
             f"{settings.host} can be reached by other machines, and whoever reaches it may do "
-            "everything: listen on 127.0.0.1 behind a proxy that asks who it is "
-            "(docs/operate/nginx.conf), or give --insecure"
+            "everything: ask them for tokens (--auth required), listen on 127.0.0.1 behind a proxy "
+            "that asks who it is (docs/operate/nginx.conf), or give --insecure"
         )
 
 
 def _announce(settings: Settings, prepared: "Prepared") -> None:
     overview = prepared.overview
+    if settings.log_format == "json":
+        return print_json(
+            {
+                "event": "serving",
+                "version": version("reservation-expiry"),
+                "url": f"http://{settings.host}:{settings.port}",
+                "database": str(_where(settings.database)),
+                "openHolds": overview.open_holds,
+                "nextAlarmAt": overview.next_alarm_at_ms,
+                "parked": overview.parked,
+            }
+        )
     click.echo(f"reservation-expiry {version('reservation-expiry')}")
     click.echo(f"  serving on   http://{settings.host}:{settings.port}")
     click.echo(f"  database     {_where(settings.database)}")

@@ -19,11 +19,14 @@ _NAMED = re.compile(rf"(?<![\w%.+-])(?P<key>{_KEY})(?:\s*=\s*|['\"]\s*:\s*)")
 _VALUE = re.compile(
     rf"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|.*?(?=[&;\s]{_KEY}\s*=|\Z)", re.DOTALL
 )
+_TOKEN = re.compile(r"(rxt_[0-9A-Za-z]{1,64}_)[0-9A-Za-z]+")
 _SECRET_KEY = re.compile(r"pass(?!file)|pwd|secret|token|credential|scram_\w*key", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
-    """The text without the passwords in its URLs and connection strings."""
+    """The text without the passwords in its URLs and connection strings, and without the
+    secrets of tokens."""
+    text = _TOKEN.sub(r"\1" + HIDDEN, text)
     user = _USER.search(text)
     end = text.rfind("@")  # the last one: a password may have an @ in it, and a / too
     if user and user.end() < end:

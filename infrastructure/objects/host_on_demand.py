@@ -8,6 +8,7 @@ than that for it.
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextvars import Context
 from typing import Any
 
 from reservation_expiry.domain.ids import ObjectId, objects_of
@@ -71,7 +72,8 @@ class HostOnDemand:
             if self._host is None:
                 host = ObjectHost(self._application, self._classes)
                 host.env = Bindings({name: host.namespace(name) for name in self._classes})
-                await host.start()
+                # In a context of nobody's: what it does from now on is not this caller's doing.
+                await asyncio.get_running_loop().create_task(host.start(), context=Context())
                 self._host = host
                 self._application.alarm_clock.wake_for(0)
             return self._host

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from reservation_expiry.domain.durable_object import StoredObject
 from reservation_expiry.domain.ids import ObjectId
+from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.errors import ObjectDropped
 from reservation_expiry.infrastructure.objects.changes import Fact
 from reservation_expiry.infrastructure.objects.checkpoint_cadence import CheckpointCadence
@@ -59,7 +60,8 @@ class LiveObject:
         self.active = 0  # uses by the host under way
         self.last_used = 0.0  # event loop's time
         self.alarm_turn = asyncio.Lock()
-        self.memory = Memory(stored, parked, self._plan_flush)
+        self.memory = Memory(stored, parked, self._before_change, self._plan_flush)
+        self._by: str | None = None  # whose request changed what is not flushed yet
         self.tasks = ObjectTasks(self)
         self.turns = Turns()
         self._outbox = Outbox(self.id, stored, cadence, owner, self._written)
@@ -158,6 +160,13 @@ class LiveObject:
 
     # The way into the log
 
+    def _before_change(self) -> None:
+        """What one request and what the next one changes are events of their own."""
+        by = acting.get()
+        if by != self._by:
+            self.flush()
+            self._by = by
+
     def _plan_flush(self) -> None:
         if not self._flush_planned:
             self._flush_planned = True
@@ -167,7 +176,8 @@ class LiveObject:
         """Makes events of what was written, and sends them off unless others are under way."""
         self._flush_planned = False
         if self.dropped is None and self.memory.is_changed:
-            self._outbox.add(self.memory.take_events(self.id, self._outbox.version))
+            events = self.memory.take_events(self.id, self._outbox.version)
+            self._outbox.add(events, self._by)
 
     def _written(self, error: BaseException | None) -> None:
         if error is not None:

@@ -12,11 +12,19 @@ from reservation_expiry.infrastructure.objects.changes import Changes, Fact
 class Memory:
     """What storage reads and writes (the protocol `transaction.Data`), and the alarm's run.
 
-    `on_change` is called for every change that is to come into the log.
+    `on_change` is called for every change that is to come into the log, and `before_change`
+    before anything of it is to be seen.
     """
 
-    def __init__(self, stored: StoredObject, parked: bool, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        stored: StoredObject,
+        parked: bool,
+        before_change: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
         self.stored = stored
+        self._before_change = before_change
         self._on_change = on_change
         self._changes = Changes()
         self._logged_alarm = stored.alarm_at_ms
@@ -47,11 +55,13 @@ class Memory:
         return found
 
     def write(self, key: str, value: bytes) -> None:
+        self._before_change()
         self.stored.storage[key] = value
         self._changes.values[key] = value
         self._on_change()
 
     def delete(self, key: str) -> bool:
+        self._before_change()
         if self.stored.storage.pop(key, None) is None:
             return False
         self._changes.values[key] = None
@@ -59,12 +69,14 @@ class Memory:
         return True
 
     def clear(self) -> None:
+        self._before_change()
         self.stored.storage.clear()
         self._changes.clear()
         self._set_alarm(None)
 
     def record(self, fact: Fact) -> None:
         """Has an event in the log, with whatever else is written now."""
+        self._before_change()
         self._changes.facts.append(fact)
         self._on_change()
 
@@ -76,6 +88,7 @@ class Memory:
         return self.stored.alarm_at_ms
 
     def set_alarm(self, at_ms: int | None) -> None:
+        self._before_change()
         self._changes.alarm = at_ms
         self._set_alarm(at_ms)
 
@@ -99,6 +112,7 @@ class Memory:
         self._running = None
         untouched = not self._touched
         if well and untouched:
+            self._before_change()
             self._changes.handled = self.stored.alarm_at_ms
             self.stored.alarm_at_ms = None
             self._on_change()

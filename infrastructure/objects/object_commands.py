@@ -61,12 +61,14 @@ class WriteObject(Work):
         version: int,
         events: Sequence[ObjectEvent],
         checkpoint: SnapshotRow | None,
+        authors: Sequence[str | None] = (),
     ) -> None:
         self.object_ids = (object_id,)
         self._object_id = object_id
         self._owner = owner
         self._version = version
         self._events = events
+        self._authors = authors
         self._checkpoint = checkpoint
 
     def run(self, unit: UnitOfWork) -> None:
@@ -75,7 +77,7 @@ class WriteObject(Work):
         _, version, _ = unit.object_row(self._object_id)
         if version != self._version:
             raise VersionConflict(f"{self._object_id} is at version {version}, not {self._version}")
-        unit.append_to_object(self._object_id, self._events)
+        unit.append_to_object(self._object_id, self._events, self._authors)
         checkpoint = self._checkpoint
         if checkpoint is not None:
             unit.after_flush(lambda: unit.session.put_snapshot(checkpoint))

@@ -46,6 +46,7 @@ class Outbox:
         self._writer = writer
         self._on_written = on_written
         self._events: list[ObjectEvent] = []
+        self._authors: list[str | None] = []  # of each
         self._sending = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -59,10 +60,12 @@ class Outbox:
         """Whether something that was added is not on disk."""
         return self._committed < self.version
 
-    def add(self, events: list[ObjectEvent]) -> None:
-        """Takes events, all that the storage as it is now follows from."""
+    def add(self, events: list[ObjectEvent], by: str | None = None) -> None:
+        """Takes events, all that the storage as it is now follows from. `by` is the name of
+        the token whose request they come from."""
         self.version += len(events)
         self._events += events
+        self._authors += len(events) * (by,)
         self.send(is_current=True)
 
     def send(self, *, is_current: bool) -> None:
@@ -71,6 +74,7 @@ class Outbox:
         if self._sending or not self._events:
             return
         events, self._events = self._events, []
+        authors, self._authors = self._authors, []
         version = events[-1].originator_version
         self._cadence.wrote(events)
         checkpoint = None
@@ -79,7 +83,7 @@ class Outbox:
             self._cadence.was_taken(version)
         self._sending = True
         token = self._writer.token
-        work = WriteObject(self._object_id, token, self._committed, events, checkpoint)
+        work = WriteObject(self._object_id, token, self._committed, events, checkpoint, authors)
         try:
             self._writer.submit(work, lambda _, error: self._sent(version, error))
         except Exception as error:
@@ -105,6 +109,7 @@ class Outbox:
     def close(self, why: Exception) -> None:
         """What is not on its way is gone, and who waits is told why."""
         self._events.clear()
+        self._authors.clear()
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(why)

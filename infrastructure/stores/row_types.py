@@ -22,6 +22,9 @@ OwnerRow = tuple[str, int, str]
 SnapshotRow = tuple[str, int, bytes]
 """(id, version, the storage after it as JSON)"""
 
+TokenRow = tuple[str, str, str, bytes, int, int | None, int | None]
+"""(id, name, scope, SHA-256 of the secret, created, expires and revoked at in ms)"""
+
 
 @dataclass(frozen=True, slots=True)
 class AlarmScope:

@@ -137,6 +137,14 @@ class Store(Reader, Protocol):
         """What its operator should hear of, in sentences."""
         ...
 
+    def durability(self) -> tuple[bool, str]:
+        """Whether a commit is on disk when it returns, and by which settings."""
+        ...
+
+    def server_version(self) -> str:
+        """What runs the database, and its version."""
+        ...
+
     def integrity(self, *, thorough: bool) -> list[str]:
         """What the store itself finds wrong with its files: with all but the log, or with the
         log too."""

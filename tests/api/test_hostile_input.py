@@ -85,13 +85,20 @@ HOSTILE = [
 # Each command with values that it takes, the options that hostile values go into by name.
 BASE: dict[str, dict[str, str]] = {
     "alarms list": {"--limit": "5"},
+    "alarms list ": {"--url": "http://127.0.0.1:1"},
     "alarms redrive": {"name": "seat-1"},
+    "alarms redrive ": {"name": "seat-1", "--url": "http://127.0.0.1:1"},
     "backup": {"file": "{new}.db"},
     "copy": {"--from": "{database}", "--to": "{new}.db"},
     "events": {"--after": "1", "--limit": "5"},
     "history": {"name": "seat-1"},
     "hold": {"name": "seat-1", "--ttl": "60"},
     "list": {"--status": "held", "--prefix": "s", "--due-before": "12:00", "--limit": "5"},
+    "events ": {"--url": "http://127.0.0.1:1"},
+    "history ": {"name": "seat-1", "--url": "http://127.0.0.1:1"},
+    "hold ": {"name": "seat-1", "--ttl": "60", "--url": "http://127.0.0.1:1"},
+    "list ": {"--url": "http://127.0.0.1:1"},
+    "login": {"--url": "http://127.0.0.1:1"},
     "log diff": {"--from": "1800000000000", "--to": "1900000000000"},
     "log digest": {},
     "log export": {"file": "{new}.jsonl"},
@@ -101,6 +108,11 @@ BASE: dict[str, dict[str, str]] = {
     "log verify": {},
     "restore": {"file": "{database}", "--database": "{new}.db"},
     "schedule cancel": {"name": "agent", "id": "tea"},
+    "schedule cancel ": {"name": "agent", "id": "tea", "--url": "http://127.0.0.1:1"},
+    "schedule list ": {"name": "agent", "--url": "http://127.0.0.1:1"},
+    "schedule put  ": {"name": "agent", "id": "t", "--url": "http://127.0.0.1:1"},
+    "schedule redrive ": {"name": "agent", "id": "tea", "--url": "http://127.0.0.1:1"},
+    "schedule show ": {"name": "agent", "id": "tea", "--url": "http://127.0.0.1:1"},
     "schedule list": {"name": "agent", "--limit": "5", "--after": "a"},
     "schedule put": {
         "name": "agent",
@@ -113,12 +125,18 @@ BASE: dict[str, dict[str, str]] = {
     "schedule redrive": {"name": "agent", "id": "tea"},
     "schedule show": {"name": "agent", "id": "tea"},
     "serve": {"--host": "127.0.0.1", "--port": "{port}", "--workers": "1", "--log-level": "info"},
+    "serve  ": {"--auth": "required", "--log-format": "json", "--port": "{port}"},
     "serve ": {"--allow-host": "tickets.example", "--port": "{port}"},
-    "serve  ": {"--objects": "{worker}", "--config": "{new}.toml", "--service-prefix": "/own"},
+    "serve   ": {"--objects": "{worker}", "--config": "{new}.toml", "--service-prefix": "/own"},
     "show": {"name": "seat-1", "--at": "12:00"},
+    "show  ": {"name": "seat-1", "--url": "http://127.0.0.1:1"},
+    "tail": {"--last": "5", "--url": "http://127.0.0.1:1"},
+    "token create": {"--name": "ci", "--scope": "read", "--expires": "30d"},
+    "token revoke": {"name": "ci"},
     "show ": {"name": "seat-1", "--version": "1"},
     "worker": {"file": "{worker}", "--config": "{new}.toml", "--host": "h", "--port": "1"},
     "worker ": {"file": "{worker}", "--workers": "1", "--log-level": "info"},
+    "worker   ": {"file": "{worker}", "--auth": "required", "--log-format": "text"},
     "worker  ": {"file": "{worker}", "--allow-host": "tickets.example"},
 }
 
@@ -161,6 +179,7 @@ def run(
     application.hold("seat-1", 60)
     application.stop()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(server_module, "serve", lambda *_: None)
     monkeypatch.setattr("reservation_expiry.api.processes.RESPAWN_SECONDS", 0.0)
     # A server's database that is not there is waited for, for ever.
@@ -193,7 +212,9 @@ def assert_ended_well(result: Result, words: list[str]) -> None:
 def test_f44_f77_hostile_values_end_in_a_sentence(
     path: str, run: Callable[[list[str]], Result], database_path: Path, tmp_path: Path
 ) -> None:
-    parameters, port = {"--database": "{database}", **BASE[path]}, free_port()
+    parameters, port = BASE[path], free_port()
+    if "--url" not in parameters:
+        parameters = {"--database": "{database}", **parameters}
     device = tmp_path / "device"  # one of our own, which may well be lost if this fails
     with suppress(PermissionError):
         os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))

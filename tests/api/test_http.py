@@ -41,6 +41,9 @@ BOTH_WAYS = ("/reservations/abc", "/x/../reservations/abc")
 # Errors of commands that stop before there is a server, or work without one. No request
 # can meet them, so they need no status; a test below holds that to be so.
 COMMAND_LINE_ERRORS = {
+    "InvalidUrl",
+    "ServiceRefused",
+    "ServiceUnreachable",
     "CannotListen",
     "CannotServe",
     "DatabaseInUse",

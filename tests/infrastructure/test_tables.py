@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import inspect
 
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
-from reservation_expiry.infrastructure.stores.sql.tables import EVENTS, REMADE, Table
+from reservation_expiry.infrastructure.stores.sql.tables import EVENTS, REMADE, TOKENS, Table
 from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.database import sql
 
-TABLES = (EVENTS, *REMADE)
+TABLES = (EVENTS, *REMADE, TOKENS)
 
 
 def columns_in(address: Address, table: str) -> list[tuple[str, str, bool]]:

@@ -51,6 +51,7 @@ SET lock_timeout = 2000;
 SET search_path = "{0}";
 DELETE FROM events; DELETE FROM alarms; DELETE FROM reservations; DELETE FROM objects;
 DELETE FROM snapshots; DELETE FROM owners; DELETE FROM ownerships; DELETE FROM writers;
+DELETE FROM tokens;
 DELETE FROM log_head; INSERT INTO log_head VALUES (1, 0, '', 0)"""
 
 

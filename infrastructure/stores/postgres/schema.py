@@ -18,7 +18,7 @@ from reservation_expiry.infrastructure.errors import (
 )
 from reservation_expiry.infrastructure.stores.postgres.arrays import TYPES
 from reservation_expiry.infrastructure.stores.postgres.database import NOW, Database, translate
-from reservation_expiry.infrastructure.stores.sql.tables import REMADE, Kind, Table
+from reservation_expiry.infrastructure.stores.sql.tables import REMADE, TOKENS, Kind, Table
 
 MIGRATION_LOCK = 0x52455356  # "RESV", for pg_advisory_xact_lock
 DAY_MS = 86_400_000
@@ -89,12 +89,24 @@ CREATE TABLE IF NOT EXISTS ownerships (
 );
 CREATE INDEX IF NOT EXISTS ownerships_by_owner ON ownerships (owner, wanted)
 """
+# Who may ask: hashes of secrets, never the secrets.
+TOKEN_TABLES = """
+CREATE TABLE tokens (
+    id text COLLATE "C" PRIMARY KEY,
+    name text NOT NULL,
+    scope text NOT NULL,
+    secret_sha256 bytea NOT NULL,
+    created_at_ms bigint NOT NULL,
+    expires_at_ms bigint,
+    revoked_at_ms bigint
+)
+"""  # noqa: S105
 _VERSION_TABLE = "CREATE TABLE reservation_expiry_schema (version integer NOT NULL)"
 
 _NAMES = ["events", "log_head", "writers", *(table.name for table in REMADE)]
 
 # Released: never edited, whatever `sql/tables.py` comes to say.
-MIGRATIONS: tuple[str, ...] = (_LOG_TABLES + _PROJECTION_TABLES,)
+MIGRATIONS: tuple[str, ...] = (_LOG_TABLES + _PROJECTION_TABLES, TOKEN_TABLES)
 
 _TYPES: Mapping[Kind, str] = {**TYPES, "key": 'text COLLATE "C"'}
 _CHANGES_ALL_THE_TIME = {"alarms", "reservations", "objects"}
@@ -154,7 +166,7 @@ def _refuse_what_is_not_ours(connection: psycopg.Connection, database: Database)
     found = connection.execute(
         "SELECT tablename FROM pg_tables"
         " WHERE schemaname = current_schema() AND tablename = ANY(%s)",
-        (_NAMES,),
+        ([*_NAMES, TOKENS.name],),
     ).fetchall()
     if found:
         names = ", ".join(name for (name,) in found)

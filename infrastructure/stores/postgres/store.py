@@ -78,6 +78,13 @@ class PostgresStore(Database):
         """Settings of the server with which it does not do what is promised."""
         yield from self.doubts()
 
+    def durability(self) -> tuple[bool, str]:
+        doubts = self.doubts()
+        return not doubts, "; ".join(doubts) or "the server's settings keep what is committed"
+
+    def server_version(self) -> str:
+        return f"PostgreSQL {self.all('SHOW server_version')[0][0]}"
+
     def integrity(self, *, thorough: bool) -> list[str]:
         """That is the server's to say (amcheck)."""
         return []

@@ -10,13 +10,13 @@ from reservation_expiry.domain.ids import ID_PREFIX
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.instants import ms_of_seconds
-from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AlarmScope
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AlarmScope, TokenRow
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.head import Head, read_head
 from reservation_expiry.infrastructure.stores.sql.pages import read_page
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
-from reservation_expiry.infrastructure.stores.sql.tables import ALARMS, RESERVATIONS
+from reservation_expiry.infrastructure.stores.sql.tables import ALARMS, RESERVATIONS, TOKENS
 from reservation_expiry.infrastructure.stores.sql.typed import ID, checked
 
 _RESERVATION = f"SELECT {RESERVATIONS.selected} FROM reservations"
@@ -251,6 +251,12 @@ class Queries:
         """Whether there is an object whose id begins so."""
         begins, bounds = begins_with("id", prefix)
         return bool(self._one(f"SELECT EXISTS (SELECT 1 FROM objects WHERE {begins})", bounds)[0])
+
+    def tokens(self) -> list[TokenRow]:
+        """Who may ask, those that no longer may among them, the oldest first."""
+        rows = self._all(f"SELECT {TOKENS.selected} FROM tokens ORDER BY created_at_ms, id")
+        found: list[TokenRow] = checked("tokens", rows, TOKENS.python_types)
+        return found
 
     def wanted_objects(self, owner: str) -> list[str]:
         """Objects of this owner that another process has asked for."""

@@ -17,6 +17,7 @@ from reservation_expiry.infrastructure.stores.row_types import (
     OwnerRow,
     ReservationRow,
     SnapshotRow,
+    TokenRow,
 )
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.chunks import read_chunk, read_object_chunk
@@ -29,6 +30,7 @@ from reservation_expiry.infrastructure.stores.sql.tables import (
     OWNERS,
     RESERVATIONS,
     SNAPSHOTS,
+    TOKENS,
     Table,
 )
 
@@ -302,6 +304,14 @@ class Session(ABC):
         among, wanted = self._among("id", object_ids)
         freed = f"DELETE FROM ownerships WHERE {among} AND owner = ?"
         self._write("ownerships", freed, (wanted, owner))
+
+    # Who may ask
+
+    def tokens(self) -> list[TokenRow]:
+        return self._fetch(f"SELECT {TOKENS.selected} FROM tokens ORDER BY created_at_ms, id")
+
+    def put_token(self, row: TokenRow) -> None:
+        self._put(TOKENS, [row])
 
     def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
         among, wanted = self._among(key, keys)

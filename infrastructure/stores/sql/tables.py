@@ -159,6 +159,19 @@ OWNERSHIPS = Table(
     (Column("id", "key"), Column("owner", "text"), Column("wanted", "integer")),
     indexes=(("ownerships_by_owner", "owner, wanted"),),
 )
+# Who may ask (infrastructure/tokens.py). Nothing else tells it: it is never made anew.
+TOKENS = Table(
+    "tokens",
+    (
+        Column("id", "key"),
+        Column("name", "text"),
+        Column("scope", "text"),
+        Column("secret_sha256", "bytes"),
+        Column("created_at_ms", "integer"),
+        Column("expires_at_ms", "integer", required=False),
+        Column("revoked_at_ms", "integer", required=False),
+    ),
+)
 
 # What is made anew, empty, where it has gone.
 REMADE = (ALARMS, RESERVATIONS, OBJECTS, SNAPSHOTS, OWNERS, OWNERSHIPS)

@@ -99,8 +99,24 @@ CREATE TABLE IF NOT EXISTS ownerships (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS ownerships_by_owner ON ownerships (owner, wanted);
 """
+# Who may ask: hashes of secrets, never the secrets.
+TOKEN_TABLES = """
+CREATE TABLE tokens (
+    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    secret_sha256 BLOB NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    expires_at_ms INTEGER,
+    revoked_at_ms INTEGER
+) WITHOUT ROWID;
+"""  # noqa: S105
 # Released: never edited, whatever `sql/tables.py` comes to say.
-MIGRATIONS: tuple[str, ...] = (LOG_TABLES + PROJECTION_TABLES, OBJECT_TABLES + OWNER_TABLES)
+MIGRATIONS: tuple[str, ...] = (
+    LOG_TABLES + PROJECTION_TABLES,
+    OBJECT_TABLES + OWNER_TABLES,
+    TOKEN_TABLES,
+)
 
 TYPES: Mapping[Kind, str] = {
     "key": "TEXT",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from sqlite3 import sqlite_version
 from typing import TYPE_CHECKING
 
 from reservation_expiry.infrastructure.clock import Clock, SystemClock
@@ -65,6 +66,13 @@ class SqliteStore(Database):
 
     def cautions(self) -> Iterator[str]:
         return open_to_others(self.path)
+
+    def durability(self) -> tuple[bool, str]:
+        ((mode,),) = self.all("PRAGMA journal_mode")
+        return mode == "wal", f"journal mode {mode}, synchronous=FULL"
+
+    def server_version(self) -> str:
+        return f"SQLite {sqlite_version}"
 
     def integrity(self, *, thorough: bool) -> list[str]:
         """The log and what follows from it are compared row by row, by their keys; that

@@ -1,0 +1,161 @@
+"""The gate: with `--auth required`, nothing is answered without a token that may have it.
+
+What each route needs is one table, asked by the path as routes see it. A test holds the
+table against the routes there are; what stands in neither needs the most.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from reservation_expiry.api.access import Access
+from reservation_expiry.api.paths import route_of
+from reservation_expiry.api.requests import RequestRefused, Scope
+from reservation_expiry.domain.ids import NAME_PATTERN
+from reservation_expiry.domain.tokens import SCOPES, TokenScope, allows
+from reservation_expiry.infrastructure.acting import acting
+from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.settings import Settings
+from reservation_expiry.infrastructure.token_watch import TokenWatch
+
+Need = TokenScope | Literal["nothing"]
+Needs = Callable[[str, bytes], Need]
+"""What a request needs, by its method and its path as it stood in the request."""
+
+# By route and method, as Flask has them. Routes of the contract take any method, and refuse
+# all but these.
+ROUTES: Mapping[str, Mapping[str, Need]] = {
+    "/": {"GET": "read"},
+    "/healthz": {"GET": "nothing", "HEAD": "nothing"},
+    "/readyz": {"GET": "read"},
+    "/whoami": {"GET": "read"},
+    "/events": {"GET": "read"},
+    "/reservations": {"GET": "read"},
+    "/reservations/<name:name>": {"GET": "read", "POST": "write"},
+    "/reservations/<name:name>/events": {"GET": "read"},
+    "/reservations/<name:name>/replay-alarm": {"POST": "admin"},
+    "/alarms": {"GET": "read"},
+    "/alarms/redrive": {"POST": "admin"},
+    "/schedules/<name>": {"GET": "read"},
+    "/schedules/<name>/events/<id>": {"GET": "read", "PUT": "write", "DELETE": "write"},
+    "/schedules/<name>/events/<id>/redrive": {"POST": "admin"},
+}
+_HOT = re.compile(f"/reservations/{NAME_PATTERN}".encode())
+_HOT_NEEDS = ROUTES["/reservations/<name:name>"]
+_ENOUGH = {(scope, needed) for scope in SCOPES for needed in SCOPES if allows(scope, needed)}
+
+
+class Unauthenticated(RequestRefused):
+    """No token, or none that is known and valid."""
+
+    code = "unauthenticated"
+
+    def __init__(self, *, is_shown: bool) -> None:
+        what = "the token is not known, or not valid any more" if is_shown else "no token was sent"
+        super().__init__(f"{what}: send Authorization: Bearer rxt_... (token create makes one)")
+        error = ', error="invalid_token"' if is_shown else ""
+        self.headers = {"WWW-Authenticate": f'Bearer realm="reservation-expiry"{error}'}
+
+
+class ScopeNeeded(RequestRefused):
+    """The token is good, and not for this."""
+
+    code = "scope-needed"
+
+    def __init__(self, needed: TokenScope, scope: TokenScope) -> None:
+        super().__init__(f"this needs a token with the scope {needed}, and this one has {scope}")
+        self.headers = {
+            "WWW-Authenticate": 'Bearer realm="reservation-expiry", error="insufficient_scope", '
+            f'scope="{needed}"'
+        }
+
+
+class Gate(Access):
+    """As Access, and with it a token that may have what is asked for."""
+
+    def __init__(self, settings: Settings, watch: TokenWatch, needs: Needs) -> None:
+        super().__init__(settings.allow_hosts, any_host=self.reaches_others(settings))
+        self._watch = watch
+        self._needs = needs
+
+    def check(self, scope: Scope) -> None:
+        """Raises Unauthenticated or ScopeNeeded, besides. Leaves the token in the scope, and
+        its name with what is done."""
+        super().check(scope)
+        needed = self._needs(scope["method"], scope["raw_path"])
+        if needed == "nothing":
+            acting.set(None)  # a connection's requests may follow each other in one context
+            return
+        shown = _authorization(scope)
+        token = None if shown is None else self._watch.find(_bearer(shown))
+        if token is None:
+            raise Unauthenticated(is_shown=shown is not None)
+        if (token.scope, needed) not in _ENOUGH:
+            raise ScopeNeeded(needed, token.scope)
+        scope["token"] = token
+        acting.set(token.name)
+
+
+@contextmanager
+def access_of(
+    settings: Settings, application: ReservationApplication, needs: Needs
+) -> Iterator[Access]:
+    """Who may ask a process, by its settings; the application runs."""
+    if settings.auth != "required":
+        yield Access.of(settings)
+        return
+    watch = TokenWatch(application.queries, application.clock)
+    watch.start()
+    try:
+        yield Gate(settings, watch, needs)
+    finally:
+        watch.stop()
+
+
+def needs_of_service(method: str, raw_path: bytes) -> Need:
+    if _HOT.fullmatch(raw_path):
+        return _HOT_NEEDS.get(method, "read")  # to be told that there is no such method
+    path = route_of(raw_path)
+    route = next((route for pattern, route in _PATTERNS if pattern.fullmatch(path)), None)
+    if route is not None and method in ROUTES[route]:
+        return ROUTES[route][method]
+    return "read" if method in ("GET", "HEAD", "OPTIONS") else "admin"
+
+
+def needs_of_worker(method: str, raw_path: bytes, *, answers_health: bool) -> Need:
+    """What the methods of a file's front door do is the file's to say: a GET may write."""
+    if method == "GET" and not answers_health:
+        if raw_path == b"/healthz":
+            return "nothing"
+        if raw_path == b"/readyz":
+            return "read"
+    return "write"
+
+
+def _authorization(scope: Scope) -> bytes | None:
+    """The header; b"" if there are several."""
+    found = None
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            found = value if found is None else b""
+    return found
+
+
+def _bearer(authorization: bytes) -> str:
+    """What stands behind `Bearer`; "" for anything else there."""
+    if authorization[:7].lower() != b"bearer ":
+        return ""
+    return authorization[7:].strip(b" ").decode("latin-1")
+
+
+def _pattern_of(route: str) -> "re.Pattern[str]":
+    """As Flask would match it: a name, or any one segment."""
+    parts: list[Any] = re.split("(<[^>]*>)", route)
+    named = {"<name:name>": NAME_PATTERN}
+    return re.compile(
+        "".join(named.get(p, "[^/]+") if p.startswith("<") else re.escape(p) for p in parts)
+    )
+
+
+_PATTERNS = [(_pattern_of(route), route) for route in ROUTES]
