@@ -49,7 +49,7 @@ def answers(server: Server, *pieces: bytes) -> list[bytes]:
 
 def alike(answer: bytes) -> bytes:
     """Without what differs from one moment to the next."""
-    return re.sub(rb"date: [^\r]*|\d{13}", b"", answer)
+    return re.sub(rb"date: [^\r]*|\d{13}|\b[0-9a-f]{16}\b", b"", answer)
 
 
 REQUESTS = {
