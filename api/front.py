@@ -52,7 +52,7 @@ from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.async_reservations import AsyncReservations, WouldWait
-from reservation_expiry.infrastructure.errors import Overloaded
+from reservation_expiry.infrastructure.errors import LogDeleted, Overloaded
 from reservation_expiry.infrastructure.objects.event_schedule import MAX_PAYLOAD_BYTES
 from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 
@@ -89,6 +89,8 @@ class Door:
         """ASGI."""
         begin_request(scope)
         try:
+            if self._application.is_deleted and scope["raw_path"] != b"/healthz":
+                raise LogDeleted("the namespace was deleted")
             self._access.check(scope)
             await self.answer(scope, receive, send)
         except ClientGone:
@@ -162,7 +164,7 @@ class Front(Door):
     ) -> bool:
         """Reads and holds (`direct.py`), but for what is refused: that is `answer`'s."""
         found = _RESERVATION.fullmatch(target)
-        if found is None:
+        if found is None or self._application.is_deleted:
             return False
         scope["method"], scope["raw_path"] = method.decode("ascii"), target
         exchange = Exchange(scope, found[1].decode(), reply)

@@ -17,6 +17,7 @@ from reservation_expiry.api.read_routes import add_read_routes
 from reservation_expiry.api.schedules import Schedules, add_schedule_routes
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.stores.address import DEFAULT_NAMESPACE
 
 
 def create_app(
@@ -24,6 +25,7 @@ def create_app(
     *,
     replay_route: bool = True,
     schedules: Schedules | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Flask:
     """The app. Nothing starts here; `application` must run before requests come.
 
@@ -38,7 +40,7 @@ def create_app(
     app.url_map.redirect_defaults = False
     contract = Contract(application)
     add_contract_routes(app, contract, replay_route=replay_route)
-    add_read_routes(app, application)
+    add_read_routes(app, application, namespace)
     add_alarm_routes(app, application)
     if schedules is not None:
         add_schedule_routes(app, schedules)

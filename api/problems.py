@@ -48,6 +48,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     store.StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     store.OutcomeUnknown: HTTPStatus.SERVICE_UNAVAILABLE,
     store.StoreFull: HTTPStatus.INSUFFICIENT_STORAGE,
+    store.LogDeleted: HTTPStatus.GONE,
     store.StoreStopped: HTTPStatus.SERVICE_UNAVAILABLE,
     store.ForkedProcess: HTTPStatus.INTERNAL_SERVER_ERROR,
     store.StoreDamaged: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -93,6 +94,8 @@ def problem_of(error: ReservationExpiryError) -> Response:
     """The problem document for one of our errors: its public sentence, while the log has what
     the operator needs, addresses and the driver's words included."""
     _tell_the_log(error)
+    if isinstance(error, store.LogDeleted):
+        return Response(b'{"status":"deleted"}', 410, content_type="application/json")
     response = problem(STATUS_OF[type(error)], error.code, _sentence(error.public))
     if isinstance(error, requests.RequestRefused):
         response.headers.update(error.headers)

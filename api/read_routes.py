@@ -23,7 +23,6 @@ from reservation_expiry.infrastructure.tokens import Token
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 MAX_INTEGER = 2**53 - 1
-NAMESPACE = "default"  # the database itself
 STATUSES = ("held", "expired")
 
 Default = TypeVar("Default", int, None)
@@ -33,8 +32,8 @@ class InvalidParameter(Exception):
     """A query parameter that is not allowed; the text says what is."""
 
 
-def add_read_routes(app: Flask, application: ReservationApplication) -> None:
-    views = ReadViews(application)
+def add_read_routes(app: Flask, application: ReservationApplication, namespace: str) -> None:
+    views = ReadViews(application, namespace)
     for path, view in (
         ("/healthz", views.healthz),
         ("/readyz", views.readyz),
@@ -51,8 +50,9 @@ def add_read_routes(app: Flask, application: ReservationApplication) -> None:
 
 
 class ReadViews:
-    def __init__(self, application: ReservationApplication) -> None:
+    def __init__(self, application: ReservationApplication, namespace: str) -> None:
         self._application = application
+        self._namespace = namespace
         self._mapper = application.mapper
 
     def healthz(self) -> Response:
@@ -99,20 +99,20 @@ class ReadViews:
         """Whose token the request came with, and what it may."""
         token: Token | None = request.environ.get("asgi.scope", {}).get("token")
         if token is None:
-            return json_response({"authType": "none", "namespace": NAMESPACE})
+            return json_response({"authType": "none", "namespace": self._namespace})
         return json_response(
             {
                 "authType": "token",
                 "name": token.name,
                 "scope": token.scope,
                 "expiresAt": token.expires_at_ms,
-                "namespace": NAMESPACE,
+                "namespace": self._namespace,
             }
         )
 
     def events(self) -> Response:
         """The log, from behind a position on, or the last events of it. Ask again with `next`
-        to follow it."""
+        to follow it, and with `log`, its id, to be told if another has taken its place."""
         limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
         queries, last = self._application.queries, integer("last", None, 0, MAX_LIMIT)
         if last is None:
@@ -121,9 +121,17 @@ class ReadViews:
             raise InvalidParameter("give after or last, not both.")
         else:
             after = max(0, queries.head().position - last)
+        log_id, wanted = queries.log_id(), request.args.get("log")
+        if wanted not in (None, log_id):
+            return problem(
+                HTTPStatus.CONFLICT,
+                "other-log",
+                f"This is the log {log_id}: positions of {wanted} mean nothing here.",
+            )
         rows = queries.events_after(after, limit)
         events = [named(row.originator_id) | render_event(row, self._mapper) for row in rows]
-        return json_response({"events": events, "next": rows[-1].position if rows else after})
+        following = rows[-1].position if rows else after
+        return json_response({"events": events, "next": following, "logId": log_id})
 
 
 def readiness_response(found: Readiness) -> Response:

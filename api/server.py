@@ -138,7 +138,13 @@ def front_of(
     """All routes of the service; `call_object` runs its schedules. To be closed."""
     with_replay = settings.replay_route
     reservations = AsyncReservations(application)
-    app = create_app(application, replay_route=with_replay, schedules=Schedules(call_object))
+    schedules = Schedules(call_object)
+    app = create_app(
+        application,
+        replay_route=with_replay,
+        schedules=schedules,
+        namespace=settings.namespace,
+    )
     try:
         yield Front(application, reservations, app, access, replay_route=with_replay)
     finally:

@@ -8,6 +8,7 @@ It is an `eventsourcing` application too: `repository`, `events` and
 
 import logging
 from typing import Any
+from uuid import uuid4
 
 from eventsourcing.application import Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
@@ -20,8 +21,14 @@ from reservation_expiry.infrastructure.alarms.clock import AlarmClock
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.clock import Clock
-from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation, Reproject
+from reservation_expiry.infrastructure.commands import (
+    ExpireReservation,
+    HoldReservation,
+    NoteServer,
+    Reproject,
+)
 from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.machine.processes import this_process
 from reservation_expiry.infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
 from reservation_expiry.infrastructure.recorder import Recorder, StoreFactory
 from reservation_expiry.infrastructure.replay.remake import remake_what_is_damaged
@@ -64,6 +71,7 @@ class ReservationApplication(Application[str]):
         )
         self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_dispatcher, self._backlog)
         self._watch = self._store.watch(self.alarm_clock.wake_for)
+        self._token = uuid4().hex  # of this process, among those that serve
         super().__init__()
 
     def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
@@ -137,8 +145,15 @@ class ReservationApplication(Application[str]):
             after = parked[-1]
         return redriven
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the namespace was deleted while this process served it."""
+        return self.alarm_dispatcher.is_deleted
+
     def sweep(self) -> int:
-        """Repairs reservations whose read model and alarm disagree. How many there were."""
+        """Repairs reservations whose read model and alarm disagree, and says that this
+        process is there. How many there were."""
+        self._execute(NoteServer(self._token, this_process()))
         repaired = 0
         while strays := self._strays():
             mended = self._execute(Reproject(strays))

@@ -7,6 +7,8 @@ from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
+FORGET_SERVERS_MS = 3_600_000
+
 
 class HoldReservation(Work):
     """Holds it from the transaction's now. Returns the state after it."""
@@ -42,6 +44,22 @@ class ExpireReservation(Work):
         except (NotHeld, NotDue):
             return current, False
         return unit.append(reservation_id, events, self._by), True
+
+
+class NoteServer(Work):
+    """Says that a process serves this database, and forgets those that have not for long."""
+
+    keeps_house = True
+    appends = False
+
+    def __init__(self, token: str, process: str) -> None:
+        self._token = token
+        self._process = process
+
+    def run(self, unit: UnitOfWork) -> None:
+        unit.session.head()
+        row = (self._token, self._process, unit.now_ms)
+        unit.session.note_server(row, unit.now_ms - FORGET_SERVERS_MS)
 
 
 class Reproject(Work):

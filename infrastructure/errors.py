@@ -56,6 +56,13 @@ class OutcomeUnknown(StoreError):
     sentence = "it may have been carried out or not: look before you try again"
 
 
+class LogDeleted(StoreError):
+    """The log was deleted, with its namespace, and perhaps another one begun in its place."""
+
+    code = "deleted"
+    sentence = "this namespace was deleted"
+
+
 class StoreFull(StoreError):
     """There is no room left on the disk."""
 

@@ -7,7 +7,7 @@ The command line fills this in from options and from RESERVATION_* variables
 from dataclasses import dataclass
 from pathlib import Path
 
-from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.address import DEFAULT_NAMESPACE, Address
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8787
@@ -22,6 +22,7 @@ class Settings:
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     database: Address = DEFAULT_DATABASE
+    namespace: str = DEFAULT_NAMESPACE  # whose database that is
     workers: int = 1
     log_level: str = "info"
     log_format: str = "text"  # or "json"

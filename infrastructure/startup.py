@@ -12,7 +12,7 @@ from pathlib import Path
 from reservation_expiry.infrastructure.machine.files import real_target, sweep
 from reservation_expiry.infrastructure.replay.rebuild import rebuild_store
 from reservation_expiry.infrastructure.stores.address import Address, refuse_no_file
-from reservation_expiry.infrastructure.stores.opening import version_of
+from reservation_expiry.infrastructure.stores.opening import refuse_deleted, version_of
 from reservation_expiry.infrastructure.stores.sql.head import check_head
 from reservation_expiry.infrastructure.stores.sql.queries import Overview, Queries
 from reservation_expiry.infrastructure.stores.store import Store, open_store
@@ -45,6 +45,7 @@ def prepare(address: Address) -> Prepared:
         if version_of(store):
             check_head(store, address)  # before anything is written
         store.migrate()
+        refuse_deleted(store)
         for caution in store.cautions():
             logger.warning("%s", caution)
         repaired = _repair(store) if _needs_repair(store) else 0
@@ -73,6 +74,7 @@ def check(address: Address) -> str:
             return "will be created"
         if version < store.newest_schema:
             return "will be migrated"
+        refuse_deleted(store)
         if _needs_repair(store):
             return "its projections will be rebuilt from its log"
         return "ready"

@@ -89,6 +89,7 @@ class CreateToken(Work):
         self._lives_ms = lives_ms
 
     def run(self, unit: UnitOfWork) -> Token:
+        unit.session.head()  # there may be no log any more that it would be for
         now_ms = unit.now_ms
         for other in map(token_of, unit.session.tokens()):
             if other.name == self._name and other.is_valid(now_ms):

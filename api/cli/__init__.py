@@ -34,6 +34,7 @@ COMMANDS = {
     "events": "reservation_expiry.api.cli.reservations:events",
     "history": "reservation_expiry.api.cli.reservations:history",
     "hold": "reservation_expiry.api.cli.reservations:hold",
+    "namespace": "reservation_expiry.api.cli.namespaces:namespace",
     "list": "reservation_expiry.api.cli.reservations:list_reservations",
     "log": "reservation_expiry.api.cli.log:log",
     "login": "reservation_expiry.api.cli.login:login",

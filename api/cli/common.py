@@ -14,15 +14,18 @@ import msgspec
 from reservation_expiry.api.cli import EXIT_REFUSED
 from reservation_expiry.domain.alarm import looks_like_seconds
 from reservation_expiry.domain.errors import DomainError, ReservationExpiryError
+from reservation_expiry.domain.ids import is_name
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.errors import InvalidAddress
 from reservation_expiry.infrastructure.instants import datetime_of_ms, ms_of_datetime
 from reservation_expiry.infrastructure.settings import DEFAULT_DATABASE
 from reservation_expiry.infrastructure.stores.address import (
+    DEFAULT_NAMESPACE,
     Address,
     PostgresAddress,
     address_of,
     file_named,
+    namespaced,
     refuse_no_file,
 )
 from reservation_expiry.infrastructure.stores.opening import opened
@@ -54,16 +57,29 @@ class Failed(click.ClickException):
         self.exit_code = code  # type: ignore[misc]  # click asks the instance, as we do
 
 
+NAMESPACE = "namespace"  # where a command's context has its name
+
+
 class Command(click.Command):
     """A command whose errors, when they are ours, are one sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            _choose_namespace(ctx)
             return super().invoke(ctx)
         except DomainError as error:
             raise click.UsageError(str(error), ctx) from error
         except ReservationExpiryError as error:
             raise Failed(str(error), exit_code_of(error)) from error
+
+
+def _choose_namespace(ctx: click.Context) -> None:
+    """A command is given one address: the database's, or a namespace's beside it."""
+    name = ctx.params.pop("namespace", None) or DEFAULT_NAMESPACE
+    address = ctx.params.get("database")
+    if address is not None:
+        ctx.params["database"] = namespaced(address, name)
+    ctx.meta[NAMESPACE] = name
 
 
 def exit_code_of(error: ReservationExpiryError) -> int:
@@ -72,6 +88,13 @@ def exit_code_of(error: ReservationExpiryError) -> int:
 
 def fail(sentence: str, code: int = EXIT_REFUSED) -> NoReturn:
     raise Failed(sentence, code)
+
+
+def undeclared(namespace: str) -> str:
+    return (
+        f"there is no namespace {namespace}: declare it with "
+        f"`reservation-expiry namespace create {namespace}`"
+    )
 
 
 class Database(Parameter):
@@ -84,6 +107,22 @@ class Database(Parameter):
             return value if isinstance(value, PostgresAddress) else address_of(str(value))
         except InvalidAddress as error:
             self.fail(str(error), param, ctx)
+
+
+class Namespace(Parameter):
+    """The name of a namespace. Converts to str."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if not is_name(value):
+            self.fail(
+                f"{value!r} is not a namespace's name: use 3-40 lowercase letters, digits or "
+                "hyphens, with no hyphen at either end",
+                param,
+                ctx,
+            )
+        return str(value)
 
 
 class File(Parameter):
@@ -131,7 +170,21 @@ class DatabaseOption(click.Option):
         return os.environ.get(str(self.envvar))
 
 
+namespace_option = click.option(
+    "--namespace",
+    type=Namespace(),
+    metavar="NAME",
+    envvar="RESERVATION_NAMESPACE",
+    help="A namespace beside the database (namespace create); else the database itself.",
+)
+
+
 def database_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return base_option(namespace_option(command))
+
+
+def base_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The database without any of its namespaces."""
     return click.option(
         "--database",
         cls=DatabaseOption,

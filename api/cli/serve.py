@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reservation_expiry.api.cli.common import (
+    NAMESPACE,
     Command,
     Database,
     DatabaseOption,
     Parameter,
     SourceFile,
+    fail,
     instant,
+    namespace_option,
     print_json,
+    undeclared,
 )
 from reservation_expiry.infrastructure.settings import (
     DEFAULT_DATABASE,
@@ -28,7 +32,7 @@ from reservation_expiry.infrastructure.settings import (
     SHUTDOWN_GRACE_SECONDS,
     Settings,
 )
-from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.address import DEFAULT_NAMESPACE, Address
 
 if TYPE_CHECKING:  # what serves is loaded by the commands that serve
     from socket import socket
@@ -59,6 +63,7 @@ SERVER_OPTIONS = (
         envvar="RESERVATION_DATABASE",
         help="SQLite file, created if it does not exist, or postgresql:// URL.",
     ),
+    namespace_option,
     click.option(
         "--workers",
         type=click.IntRange(1, MAX_WORKERS),
@@ -245,11 +250,20 @@ def _serve(
 def _settings(options: dict[str, Any]) -> Settings:
     from reservation_expiry.api.logs import configure_logging
 
-    settings = Settings(**options)
+    settings = Settings(**options, namespace=click.get_current_context().meta[NAMESPACE])
     settings = replace(settings, log_level=settings.log_level.lower())
     configure_logging(settings.log_level, settings.log_format)
     _refuse_exposure(settings)
+    _refuse_undeclared(settings)
     return settings
+
+
+def _refuse_undeclared(settings: Settings) -> None:
+    """A namespace is made by a command of its own: a name with a slip in it makes none."""
+    from reservation_expiry.infrastructure.namespaces import is_declared
+
+    if settings.namespace != DEFAULT_NAMESPACE and not is_declared(settings.database):
+        fail(undeclared(settings.namespace))
 
 
 def _refuse_exposure(settings: Settings) -> None:

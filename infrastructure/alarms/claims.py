@@ -118,6 +118,7 @@ class ClaimDueAlarms(Work):
         self._under_way = under_way
 
     def run(self, unit: UnitOfWork) -> Claimed:
+        unit.session.head()  # or nobody would hear that the log was deleted
         claimed, due = Claimed(), []
         for alarm_id, _, job_state in unit.session.due_alarms(
             unit.now_ms, self._limit, self._scope

@@ -28,7 +28,12 @@ from reservation_expiry.infrastructure.alarms.claims import (
 from reservation_expiry.infrastructure.alarms.company import NOBODY, Crowd
 from reservation_expiry.infrastructure.alarms.halves import by_halves
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
-from reservation_expiry.infrastructure.errors import OutcomeUnknown, StoreDamaged, is_of_one
+from reservation_expiry.infrastructure.errors import (
+    LogDeleted,
+    OutcomeUnknown,
+    StoreDamaged,
+    is_of_one,
+)
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from reservation_expiry.infrastructure.unit_of_work import Work
 from reservation_expiry.infrastructure.writer import Writer
@@ -96,6 +101,7 @@ class AlarmDispatcher:
         self._paused_until = 0.0  # time.monotonic()
         self.counts: Counter[str] = Counter()
         self.objects: ObjectAlarms | None = None
+        self.is_deleted = False  # the log, while this process served it
         self.begin()
 
     def begin(self) -> None:
@@ -128,6 +134,8 @@ class AlarmDispatcher:
 
         Raises StoreError if the database does not answer.
         """
+        if self.is_deleted:
+            return []
         while self._not_given_back and self.give_back(self._not_given_back.popleft()):
             pass
         claimed = self._claimed()
@@ -161,6 +169,10 @@ class AlarmDispatcher:
     def _claimed(self) -> Claimed:
         try:
             return self._claim()
+        except LogDeleted as error:
+            self.is_deleted = True
+            logger.error("nothing is served any more: %s", error)
+            return Claimed()
         except StoreDamaged as error:
             if not self.remake(error):
                 raise

@@ -112,6 +112,7 @@ class RenewOwner(Work):
         ]
         if ended:
             unit.session.forget_owners(ended)
+        unit.session.head()
         unit.session.renew_owner((self._owner, until_ms, self._process))
         for claim in self._claims:
             row = row_of(claim.id, claim.slot.keep(self._lease_ms, unit.now_ms))

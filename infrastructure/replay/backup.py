@@ -23,9 +23,11 @@ from reservation_expiry.infrastructure.replay.rebuild import rebuild
 from reservation_expiry.infrastructure.replay.transfer import read_log, read_store
 from reservation_expiry.infrastructure.replay.verify import Progress, VerifyReport
 from reservation_expiry.infrastructure.stores.address import Address, refuse_no_file
-from reservation_expiry.infrastructure.stores.opening import opened
+from reservation_expiry.infrastructure.stores.opening import log_id_of, opened
 from reservation_expiry.infrastructure.stores.row_types import EventRow
+from reservation_expiry.infrastructure.stores.sql.head import new_log_id
 from reservation_expiry.infrastructure.stores.store import DatabaseFile, Store, open_store
+from reservation_expiry.infrastructure.stores.transaction import transaction
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 TWO_VERSIONS = "two events have the same version of one reservation"
@@ -75,6 +77,8 @@ def _copied(
                 raise FileRefused(f"{target} holds events already: --force replaces it")
             store.as_file().copy_to(part)
             report = _verified_part(part, progress)
+            if to_serve:  # positions behind the backup are given out again
+                begin_log(part, new_log_id())
             claim.put(part, to_serve=to_serve)
             return report
 
@@ -100,24 +104,46 @@ def copy_log(
 ) -> VerifyReport:
     """Makes a database from another one's log, which may be served meanwhile.
 
-    What is committed there after it began is not in the copy. Raises as `import_log`.
+    What is committed there after it began is not in the copy. It is the same log. Raises as
+    `import_log`.
     """
     with opened(source, log_only=True) as store:
-        return _fill(target, read_store(store, EventMapper(), progress), progress)
+        with store.read_transaction() as reads:
+            log_id = log_id_of(store, reads)
+        return _fill(target, read_store(store, EventMapper(), progress), progress, log_id)
 
 
-def _fill(target: Address, batches: Iterable[list[EventRow]], progress: Progress) -> VerifyReport:
+def begin_log(address: Address, log_id: str) -> None:
+    """What is there is that log from now on."""
+    store = open_store(address)
+    try:
+        with transaction(store) as session:
+            session.begin_log(log_id)
+    finally:
+        store.close()
+
+
+def _fill(
+    target: Address,
+    batches: Iterable[list[EventRow]],
+    progress: Progress,
+    log_id: str | None = None,
+) -> VerifyReport:
     store = open_store(target)
     try:
-        return fill(store, batches, progress)
+        return fill(store, batches, progress, log_id)
     finally:
         store.close()
 
 
 def fill(
-    store: Store, batches: Iterable[list[EventRow]], progress: Progress = lambda events: None
+    store: Store,
+    batches: Iterable[list[EventRow]],
+    progress: Progress = lambda events: None,
+    log_id: str | None = None,
 ) -> VerifyReport:
-    """Takes events, as they are, into an empty log, projects and verifies them.
+    """Takes events, as they are, into an empty log, projects and verifies them. With a
+    `log_id` it is that log from then on.
 
     Raises ImportRefused if the log is not empty or has two events of one version.
     """
@@ -131,6 +157,9 @@ def fill(
         try:
             filling.append(_first_read(batches))
             rebuild(execute, mapper)
+            if log_id is not None:
+                with filling.transaction() as session:
+                    session.begin_log(log_id)
         except VersionConflict as error:
             raise ImportRefused(TWO_VERSIONS) from error
         return filling.finish(lambda address: _verified(address, progress))

@@ -21,6 +21,7 @@ from reservation_expiry.infrastructure.errors import ImportRefused, UndecodableE
 from reservation_expiry.infrastructure.event_mapper import EventMapper, Integer
 from reservation_expiry.infrastructure.machine.files import opened_for_writing
 from reservation_expiry.infrastructure.replay.verify import is_ours
+from reservation_expiry.infrastructure.stores.opening import log_id_of
 from reservation_expiry.infrastructure.stores.row_types import EventRow
 from reservation_expiry.infrastructure.stores.store import Store
 
@@ -31,13 +32,15 @@ LINE_LIMIT_BYTES = 64 * 1024 * 1024  # an event of 8 MiB, escaped, with room to 
 BATCH_EVENTS = 2_000
 
 
-class Header(msgspec.Struct, forbid_unknown_fields=True):
-    """The first line: what the file is, how many events follow, and their digest."""
+class Header(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The first line: what the file is, how many events follow, and their digest; and which
+    log they are of, which releases before 0.2 do not say."""
 
     format: str
     version: int
     events: int
     digest: str
+    logId: str | None = None
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,7 +76,9 @@ def export_log(
     """
     with store.read_transaction() as reads, _opened_for_writing(target, force) as out:
         events, digest, _ = reads.head()
-        out.write(_encode(Header(FORMAT, FORMAT_VERSION, events, digest.hex())) + b"\n")
+        log_id = log_id_of(store, reads)
+        header = Header(FORMAT, FORMAT_VERSION, events, digest.hex(), log_id)
+        out.write(_encode(header) + b"\n")
         for page in reads.log():
             out.write(b"".join(map(_line, page)))
             progress(len(page))

@@ -10,12 +10,14 @@ import stat
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from reservation_expiry.infrastructure.errors import InvalidAddress
 
 SQLITE_SCHEME = "sqlite:///"
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 ADDRESSES = "use the path of a SQLite file, sqlite:///FILE or postgresql://..."
+DEFAULT_NAMESPACE = "default"  # the database itself
 SQLITES_OWN = ("-wal", "-shm", "-journal")  # what SQLite puts beside a database
 
 _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}  # control characters, bytes that are no UTF-8, new lines
@@ -112,6 +114,31 @@ def _postgres_address(url: str) -> PostgresAddress:
     if problem is not None:
         raise InvalidAddress(f"the postgresql:// URL {problem}")
     return PostgresAddress(url)
+
+
+def namespaced(address: Address, name: str) -> Address:
+    """Where a namespace is, beside the database that is at an address: `reservations.NAME.db`
+    beside `reservations.db`, or the schema `rx_NAME`, with `_` for each hyphen, of a server's
+    database. `name` is one (domain/ids.py)."""
+    if name == DEFAULT_NAMESPACE:
+        return address
+    if isinstance(address, Path):
+        return address.with_name(f"{address.stem}.{name}{address.suffix}")
+    return PostgresAddress(_with_schema(address.url, f"rx_{name.replace('-', '_')}"))
+
+
+def _with_schema(url: str, schema: str) -> str:
+    """With the search path set, behind what options the URL has already."""
+    setting = quote(f"-csearch_path={schema}")
+    place, _, query = url.partition("?")
+    parts = query.split("&") if query else []
+    for number, part in enumerate(parts):
+        if part.startswith("options="):
+            parts[number] = f"{part}%20{setting}"
+            break
+    else:
+        parts.append(f"options={setting}")
+    return f"{place}?{'&'.join(parts)}"
 
 
 def refuse_no_file(path: Path) -> None:

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 from reservation_expiry.infrastructure.errors import DatabaseRefused, NewerSchema, StoreUnavailable
 from reservation_expiry.infrastructure.stores.address import Address
-from reservation_expiry.infrastructure.stores.sql.head import check_head
+from reservation_expiry.infrastructure.stores.sql.head import check_head, read_life
+from reservation_expiry.infrastructure.stores.sql.read_transaction import ReadTransaction
 from reservation_expiry.infrastructure.stores.store import Store, open_store
 
 
@@ -29,11 +30,28 @@ def opened(address: Address, *, to_write: bool = False, log_only: bool = False) 
                 f"{address} has schema {version}, this release needs {store.newest_schema}: "
                 "serve it once to migrate it, or `backup` it for a migrated copy"
             )
+        if version == store.newest_schema:
+            refuse_deleted(store)
         if to_write:
             check_head(store, address)
         yield store
     finally:
         store.close()
+
+
+def refuse_deleted(store: Store) -> None:
+    """Raises DatabaseRefused if its log was deleted. For a store of the newest schema."""
+    if read_life(store).tombstone is not None:
+        raise DatabaseRefused(
+            f"what was at {store.address} has been deleted: `namespace create` begins it anew"
+        )
+
+
+def log_id_of(store: Store, reads: ReadTransaction) -> str | None:
+    """None for a log that an older release wrote, which has no id yet."""
+    if version_of(store) < store.newest_schema:
+        return None
+    return read_life(reads.rows).log_id
 
 
 def version_of(store: Store) -> int:

@@ -38,6 +38,9 @@ class AlarmScope:
 EventRow = tuple[int, str, int, str, bytes, int, bytes]
 """(position, originator_id, version, topic, state, recorded_at_ms, checksum)"""
 
+ServerRow = tuple[str, str, int]
+"""(token, process, when it said so last)"""
+
 LogRow = tuple[str, int, str, bytes, int]
 """(originator_id, originator_version, topic, state, position)"""
 

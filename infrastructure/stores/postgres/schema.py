@@ -18,7 +18,7 @@ from reservation_expiry.infrastructure.errors import (
 )
 from reservation_expiry.infrastructure.stores.postgres.arrays import TYPES
 from reservation_expiry.infrastructure.stores.postgres.database import NOW, Database, translate
-from reservation_expiry.infrastructure.stores.sql.tables import REMADE, TOKENS, Kind, Table
+from reservation_expiry.infrastructure.stores.sql.tables import REMADE, SERVERS, TOKENS, Kind, Table
 
 MIGRATION_LOCK = 0x52455356  # "RESV", for pg_advisory_xact_lock
 DAY_MS = 86_400_000
@@ -100,13 +100,25 @@ CREATE TABLE tokens (
     expires_at_ms bigint,
     revoked_at_ms bigint
 )
+;
 """  # noqa: S105
+# Which log it is, and what is left of one that was deleted; who serves it.
+NAMESPACE_TABLES = """
+ALTER TABLE log_head ADD COLUMN log_id text NOT NULL DEFAULT '';
+ALTER TABLE log_head ADD COLUMN tombstone text;
+UPDATE log_head SET log_id = left(replace(gen_random_uuid()::text, '-', ''), 16);
+CREATE TABLE servers (
+    token text COLLATE "C" PRIMARY KEY,
+    process text NOT NULL,
+    seen_at_ms bigint NOT NULL
+)
+"""
 _VERSION_TABLE = "CREATE TABLE reservation_expiry_schema (version integer NOT NULL)"
 
 _NAMES = ["events", "log_head", "writers", *(table.name for table in REMADE)]
 
 # Released: never edited, whatever `sql/tables.py` comes to say.
-MIGRATIONS: tuple[str, ...] = (_LOG_TABLES + _PROJECTION_TABLES, TOKEN_TABLES)
+MIGRATIONS: tuple[str, ...] = (_LOG_TABLES + _PROJECTION_TABLES, TOKEN_TABLES + NAMESPACE_TABLES)
 
 _TYPES: Mapping[Kind, str] = {**TYPES, "key": 'text COLLATE "C"'}
 _CHANGES_ALL_THE_TIME = {"alarms", "reservations", "objects"}
@@ -166,7 +178,7 @@ def _refuse_what_is_not_ours(connection: psycopg.Connection, database: Database)
     found = connection.execute(
         "SELECT tablename FROM pg_tables"
         " WHERE schemaname = current_schema() AND tablename = ANY(%s)",
-        ([*_NAMES, TOKENS.name],),
+        ([*_NAMES, TOKENS.name, SERVERS.name],),
     ).fetchall()
     if found:
         names = ", ".join(name for (name,) in found)

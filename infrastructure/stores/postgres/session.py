@@ -36,7 +36,7 @@ from reservation_expiry.infrastructure.stores.postgres.database import (
     translate,
 )
 from reservation_expiry.infrastructure.stores.row_types import AlarmRow, EventRow
-from reservation_expiry.infrastructure.stores.sql.head import Head
+from reservation_expiry.infrastructure.stores.sql.head import Head, Life
 from reservation_expiry.infrastructure.stores.sql.session import (
     MOVE_HEAD,
     TAIL_EVENTS,
@@ -53,7 +53,8 @@ ASK_LOCK_MS = 1_000
 STATEMENT_BYTES = 64 * 1024 * 1024  # of rows; the server takes 1 GiB, and they go in hex
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_LOCK = "SELECT position, checksum, projected_position FROM log_head FOR UPDATE"
+_LOCK = """
+SELECT position, checksum, projected_position, log_id, tombstone FROM log_head FOR UPDATE"""
 _TAILS = f"""
 SELECT tail.* FROM unnest(?::text[]) AS wanted (id), LATERAL (
     SELECT originator_id, originator_version, topic, state FROM events
@@ -64,7 +65,8 @@ _ENTER = f"""
 INSERT INTO writers (token, batch, since_ms) VALUES (?, 0, ({NOW}))
 ON CONFLICT (token) DO NOTHING"""
 _SET_ASIDE = """
-SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename ~ ?"""
+SELECT tablename FROM pg_tables
+WHERE schemaname = current_schema() AND tablename ~ '^damaged_[a-z]+_[0-9]+$'"""
 _OPTIONS = """
 SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE oid = to_regclass(?)"""
 _LEAVE = "DELETE FROM writers WHERE token = ?"
@@ -119,7 +121,9 @@ class PostgresSession(Session):
         if appends:
             cursor.nextset()
             locked = cursor.fetchone()
-            self._head = Head(*locked) if locked else None
+            if locked:
+                self._head = Head(*locked[:3])
+                self._refuse_another(Life(*locked[3:]))
         cursor.nextset()
         self._database.clock.observe(cursor.fetchall()[0][0])
         return cursor.fetchall() if wanted and cursor.nextset() else []
@@ -263,9 +267,8 @@ class PostgresSession(Session):
         self._run("SET LOCAL enable_sort = off")
         super().read_all(table)
 
-    def times_set_aside(self, table: str) -> int:
-        count: int = self._fetch(_SET_ASIDE, (f"^damaged_{table}_[0-9]+$",))[0][0]
-        return count
+    def set_aside_tables(self) -> list[str]:
+        return [name for (name,) in self._fetch(_SET_ASIDE)]
 
     def set_aside(self, table: str, mark: int) -> None:
         aside = f"damaged_{table}_{mark}"

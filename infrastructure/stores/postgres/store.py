@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn
 
+from psycopg import sql
+
+from reservation_expiry.domain.ids import is_name
 from reservation_expiry.infrastructure.errors import DatabaseRefused, StoreError
+from reservation_expiry.infrastructure.stores.address import Address, namespaced
 from reservation_expiry.infrastructure.stores.postgres import schema
 from reservation_expiry.infrastructure.stores.postgres.database import Database
 from reservation_expiry.infrastructure.stores.postgres.filling import ServerFilling, filling
 from reservation_expiry.infrastructure.stores.postgres.session import PostgresSession
 from reservation_expiry.infrastructure.stores.postgres.watch import Watch
+from reservation_expiry.infrastructure.stores.sql.tables import EVERYTHING
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -20,6 +25,11 @@ ASK_AGAIN_SECONDS = 1.0
 SAY_AGAIN_SECONDS = 10.0
 # What a server says that is there but refuses us for good, as far as its words can be read.
 FOR_GOOD = ("password authentication failed", "does not exist", "no pg_hba.conf entry")
+
+VACUUM_LOCK_MS = 2_000  # for which a table is waited for
+_NAMESPACES = """
+SELECT schemaname FROM pg_tables WHERE tablename = 'log_head' AND starts_with(schemaname, 'rx_')
+ORDER BY schemaname"""
 
 logger = logging.getLogger(__name__)
 
@@ -96,3 +106,23 @@ class PostgresStore(Database):
 
     def migrate(self) -> None:
         schema.migrate(self)
+
+    def make_place(self) -> None:
+        """The schema that the search path names first, if it is not there."""
+        with self.lent() as connection:
+            path = connection.execute("SHOW search_path").fetchall()[0][0]
+            name = path.partition(",")[0].strip().strip('"')
+            made = sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name))
+            connection.execute(made)
+
+    def give_back_space(self) -> None:
+        with self.connect() as connection:
+            connection.execute(f"SET lock_timeout = {VACUUM_LOCK_MS}")
+            for table in EVERYTHING:
+                connection.execute(f"VACUUM (FULL, ANALYZE) {table.name}")
+
+    def namespaces(self) -> list[tuple[str, Address]]:
+        """Schemas of its database with a log in them."""
+        rows = self.all(_NAMESPACES)
+        names = [schema.removeprefix("rx_").replace("_", "-") for (schema,) in rows]
+        return [(name, namespaced(self.address, name)) for name in names if is_name(name)]

@@ -1,13 +1,24 @@
 """Whether a log still has the newest events that were ever committed to it."""
 
+import secrets
 from typing import NamedTuple
 
 from reservation_expiry.infrastructure.errors import DamagedLog, StoreDamaged
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
-from reservation_expiry.infrastructure.stores.sql.typed import HEAD, checked
+from reservation_expiry.infrastructure.stores.sql.typed import HEAD, LIFE, checked
 
 _HEAD = "SELECT position, checksum, projected_position FROM log_head"
 _ENDS = "SELECT position, (SELECT coalesce(max(position), 0) FROM events) FROM log_head"
+
+
+_LIFE = "SELECT log_id, tombstone FROM log_head"
+
+
+class Life(NamedTuple):
+    """Which log it is; and of one that was deleted, what was, as JSON."""
+
+    log_id: str
+    tombstone: str | None
 
 
 class Head(NamedTuple):
@@ -26,6 +37,20 @@ def read_head(reader: Reader) -> Head:
     except (StoreDamaged, ValueError) as error:
         raise DamagedLog("the log has lost its head. Restore a backup") from error
     return Head(*row)
+
+
+def new_log_id() -> str:
+    """16 hexadecimal digits."""
+    return secrets.token_hex(8)
+
+
+def read_life(reader: Reader) -> Life:
+    """Of a database of the newest schema. Raises DamagedLog."""
+    try:
+        (row,) = checked("log_head", reader.all(_LIFE), LIFE)
+    except (StoreDamaged, ValueError) as error:
+        raise DamagedLog("the log has lost its head. Restore a backup") from error
+    return Life(*row)
 
 
 def check_head(reader: Reader, address: object) -> None:

@@ -1,18 +1,19 @@
 """What readers ask: the read model, the log, the alarms. None of it takes a lock."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from reservation_expiry.domain.ids import ID_PREFIX
+from reservation_expiry.domain.ids import ID_PREFIX, OBJECT_PREFIX
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AlarmScope, TokenRow
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
-from reservation_expiry.infrastructure.stores.sql.head import Head, read_head
+from reservation_expiry.infrastructure.stores.sql.head import Head, read_head, read_life
 from reservation_expiry.infrastructure.stores.sql.pages import read_page
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
@@ -130,6 +131,35 @@ class Queries:
         self, where: str, values: Sequence[Any], limit: int, key: str = "position"
     ) -> list[RecordedEvent]:
         return [RecordedEvent(*r) for r in read_page(self._reader, where, values, limit, key)]
+
+    def log_id(self) -> str:
+        """Which log it is: positions of another one mean nothing here."""
+        return read_life(self._reader).log_id
+
+    def is_deleted(self) -> bool:
+        return read_life(self._reader).tombstone is not None
+
+    def count_reservations(self) -> int:
+        return self._count("SELECT count(*) FROM reservations")
+
+    def count_pending(self) -> int:
+        """Alarms that are yet to ring."""
+        return self._count("SELECT count(*) FROM alarms WHERE next_run_time IS NOT NULL")
+
+    def count_objects(self) -> dict[str, int]:
+        """By class."""
+        ids = self._all("SELECT id FROM objects")
+        found = Counter(i.removeprefix(OBJECT_PREFIX).partition("/")[0] for (i,) in ids)
+        return dict(sorted(found.items()))
+
+    def servers(self, since_ms: int) -> list[str]:
+        """The processes that have said since then that they serve."""
+        found = self._all("SELECT process FROM servers WHERE seen_at_ms >= ?", (since_ms,))
+        return sorted(process for (process,) in found)
+
+    def _count(self, statement: str) -> int:
+        count: int = self._all(statement)[0][0]
+        return count
 
     def digest(self) -> str:
         """The checksum of the newest event, in hexadecimal; it covers the whole log."""

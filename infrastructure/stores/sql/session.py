@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from reservation_expiry.domain.ids import ID_PREFIX, reservation_name
-from reservation_expiry.infrastructure.errors import DamagedLog, StoreUnavailable
+from reservation_expiry.infrastructure.checksum import GENESIS
+from reservation_expiry.infrastructure.errors import DamagedLog, LogDeleted, StoreUnavailable
 from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
     AlarmScope,
@@ -16,19 +17,22 @@ from reservation_expiry.infrastructure.stores.row_types import (
     OwnedRow,
     OwnerRow,
     ReservationRow,
+    ServerRow,
     SnapshotRow,
     TokenRow,
 )
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.chunks import read_chunk, read_object_chunk
-from reservation_expiry.infrastructure.stores.sql.head import Head, read_head
+from reservation_expiry.infrastructure.stores.sql.head import Head, Life, read_head, read_life
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
 from reservation_expiry.infrastructure.stores.sql.tables import (
     ALARMS,
     EVENTS,
+    EVERYTHING,
     OBJECTS,
     OWNERS,
     RESERVATIONS,
+    SERVERS,
     SNAPSHOTS,
     TOKENS,
     Table,
@@ -66,6 +70,7 @@ ORDER BY id LIMIT ?"""
 _RESERVATIONS_SET = """
 SELECT ? || name, alarm_at_ms FROM reservations WHERE alarm_at_ms IS NOT NULL AND name > ?
 ORDER BY name LIMIT ?"""
+_DELETED = "UPDATE log_head SET position = 0, checksum = ?, projected_position = 0, tombstone = ?"
 MOVE_HEAD = "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?"
 _ACQUIRE = """
 INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
@@ -87,6 +92,7 @@ class Session(ABC):
     StoreBusy, StoreDamaged, StoreFull, StoreUnavailable, VersionConflict.
     """
 
+    _log_id: str | None = None
     LOCK_ROWS = ""  # what keeps rows that another process is claiming from being claimed
 
     @property
@@ -143,11 +149,38 @@ class Session(ABC):
         return self._fetch(_HISTORY, (aggregate_id, after_version))
 
     def head(self) -> Head:
-        """The newest committed event, or the transaction's own newest."""
+        """The newest committed event, or the transaction's own newest. Raises LogDeleted if
+        the log is not the one any more that this session began with."""
         try:
+            self._refuse_another(read_life(self._rows()))
             return read_head(self._rows())
         except DamagedLog as error:  # nobody's fault who appends, and not to be counted as one
             raise StoreUnavailable(f"the database cannot be used: {error}") from error
+
+    def _refuse_another(self, life: Life) -> None:
+        if life.tombstone is not None:
+            raise LogDeleted("the namespace was deleted")
+        if self._log_id is None:
+            self._log_id = life.log_id
+        elif self._log_id != life.log_id:
+            raise LogDeleted("another log has begun in the place of this one")
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each table of a log has."""
+        return {t.name: self._one(f"SELECT count(*) FROM {t.name}")[0] for t in EVERYTHING}
+
+    def delete_log(self, tombstone: str) -> None:
+        """Empties every table, those that were set aside too, and says what there was."""
+        for table in EVERYTHING:
+            self._run(f"DELETE FROM {table.name}")
+        for name in self.set_aside_tables():
+            self._run(f"DROP TABLE {name}")
+        self._run(_DELETED, (GENESIS, tombstone))
+
+    def begin_log(self, log_id: str) -> None:
+        """From now on it is this log, empty or as it was brought here."""
+        self._run("UPDATE log_head SET log_id = ?, tombstone = NULL", (log_id,))
+        self._log_id = log_id
 
     def append(self, rows: Sequence[EventRow]) -> None:
         """Adds events and moves the head, and with it the projections, to the last."""
@@ -237,9 +270,13 @@ class Session(ABC):
         for statement in _ALL_OF[table]:
             self._fetch(statement, (NO_LIMIT,))
 
-    @abstractmethod
     def times_set_aside(self, table: str) -> int:
         """How often a table of this name was set aside."""
+        return sum(name.startswith(f"damaged_{table}_") for name in self.set_aside_tables())
+
+    @abstractmethod
+    def set_aside_tables(self) -> list[str]:
+        """The names of all that were."""
 
     @abstractmethod
     def set_aside(self, table: str, mark: int) -> None:
@@ -312,6 +349,12 @@ class Session(ABC):
 
     def put_token(self, row: TokenRow) -> None:
         self._put(TOKENS, [row])
+
+    # Who serves it
+
+    def note_server(self, row: ServerRow, forget_before_ms: int) -> None:
+        self._put(SERVERS, [row])
+        self._write("servers", "DELETE FROM servers WHERE seen_at_ms < ?", (forget_before_ms,))
 
     def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
         among, wanted = self._among(key, keys)

@@ -173,5 +173,13 @@ TOKENS = Table(
     ),
 )
 
+# Who serves it, as far as each has said lately.
+SERVERS = Table(
+    "servers",
+    (Column("token", "key"), Column("process", "text"), Column("seen_at_ms", "integer")),
+)
+
 # What is made anew, empty, where it has gone.
 REMADE = (ALARMS, RESERVATIONS, OBJECTS, SNAPSHOTS, OWNERS, OWNERSHIPS)
+# What is in a log, with all that follows from it and stands beside it.
+EVERYTHING = (EVENTS, *REMADE, TOKENS, SERVERS)

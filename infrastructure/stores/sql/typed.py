@@ -4,6 +4,7 @@ SQLite keeps in any column whatever a damaged page says: nothing, or a value of 
 Rows are looked at here, once, where they are read, so that nothing further on need expect it.
 """
 
+from types import NoneType
 from typing import Any
 
 from reservation_expiry.infrastructure.errors import StoreDamaged
@@ -17,6 +18,7 @@ def shape(*columns: type) -> Shape:
 
 
 HEAD = shape(int, bytes, int)
+LIFE: Shape = (frozenset([str]), frozenset([str, NoneType]))
 ID = shape(str)
 
 

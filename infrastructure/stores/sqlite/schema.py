@@ -111,11 +111,22 @@ CREATE TABLE tokens (
     revoked_at_ms INTEGER
 ) WITHOUT ROWID;
 """  # noqa: S105
+# Which log it is, and what is left of one that was deleted; who serves it.
+NAMESPACE_TABLES = """
+ALTER TABLE log_head ADD COLUMN log_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE log_head ADD COLUMN tombstone TEXT;
+UPDATE log_head SET log_id = lower(hex(randomblob(8)));
+CREATE TABLE servers (
+    token TEXT NOT NULL PRIMARY KEY,
+    process TEXT NOT NULL,
+    seen_at_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
 # Released: never edited, whatever `sql/tables.py` comes to say.
 MIGRATIONS: tuple[str, ...] = (
     LOG_TABLES + PROJECTION_TABLES,
     OBJECT_TABLES + OWNER_TABLES,
-    TOKEN_TABLES,
+    TOKEN_TABLES + NAMESPACE_TABLES,
 )
 
 TYPES: Mapping[Kind, str] = {

@@ -37,7 +37,7 @@ WHERE originator_version > {-TAIL_EVENTS} + (
     SELECT max(originator_version) FROM events WHERE originator_id = wanted.value)
 ORDER BY events.originator_id, originator_version"""
 
-_SET_ASIDE = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name GLOB ?"
+_SET_ASIDE = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'damaged_*_[0-9]*'"
 _MADE_BY = """
 SELECT name, sql FROM sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL
 ORDER BY type = 'table' DESC"""
@@ -113,9 +113,8 @@ class SqliteSession(Session):
         if connection is not None:
             connection.close()
 
-    def times_set_aside(self, table: str) -> int:
-        count: int = self._fetch(_SET_ASIDE, (f"damaged_{table}_*",))[0][0]
-        return count
+    def set_aside_tables(self) -> list[str]:
+        return [name for (name,) in self._fetch(_SET_ASIDE)]
 
     def set_aside(self, table: str, mark: int) -> None:
         """Nothing is dropped, for SQLite would read a damaged page to free it. Indexes stay

@@ -1,16 +1,19 @@
 """The SQLite store as the rest of the project sees it (`infrastructure/stores/store.py`)."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from sqlite3 import sqlite_version
 from typing import TYPE_CHECKING
 
+from reservation_expiry.domain.ids import is_name
 from reservation_expiry.infrastructure.clock import Clock, SystemClock
 from reservation_expiry.infrastructure.errors import StoreError
 from reservation_expiry.infrastructure.machine.files import open_to_others
+from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sqlite import schema
-from reservation_expiry.infrastructure.stores.sqlite.database import Database
+from reservation_expiry.infrastructure.stores.sqlite.database import Database, translate
 from reservation_expiry.infrastructure.stores.sqlite.database_file import DatabaseFile
 from reservation_expiry.infrastructure.stores.sqlite.filling import FileFilling, filling
 from reservation_expiry.infrastructure.stores.sqlite.quick_reader import QuickReader
@@ -92,6 +95,29 @@ class SqliteStore(Database):
 
     def migrate(self) -> None:
         schema.migrate(self)
+
+    def make_place(self) -> None:
+        """A file is made with its folder."""
+
+    def give_back_space(self) -> None:
+        connection = self.connect()
+        try:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        finally:
+            connection.close()
+
+    def namespaces(self) -> list[tuple[str, Address]]:
+        """Files beside it, by their names alone."""
+        begins, ends = f"{self.path.stem}.", self.path.suffix
+        found: list[tuple[str, Address]] = []
+        for path in sorted(self.path.parent.iterdir() if self.path.parent.is_dir() else ()):
+            name = path.name[len(begins) : len(path.name) - len(ends)]
+            if path.name == f"{begins}{name}{ends}" and is_name(name) and path.is_file():
+                found.append((name, path))
+        return found
 
 
 class NoWatch:
