@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reservation_expiry.infrastructure.errors import DatabaseRefused, NewerSchema, StoreUnavailable
+from reservation_expiry.infrastructure.errors import (
+    DamagedLog,
+    DatabaseRefused,
+    NewerSchema,
+    StoreUnavailable,
+)
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sql.head import check_head, read_life
 from reservation_expiry.infrastructure.stores.sql.read_transaction import ReadTransaction
@@ -41,7 +46,11 @@ def opened(address: Address, *, to_write: bool = False, log_only: bool = False) 
 
 def refuse_deleted(store: Store) -> None:
     """Raises DatabaseRefused if its log was deleted. For a store of the newest schema."""
-    if read_life(store).tombstone is not None:
+    try:
+        tombstone = read_life(store).tombstone
+    except DamagedLog:  # which those tell that need the head
+        return
+    if tombstone is not None:
         raise DatabaseRefused(
             f"what was at {store.address} has been deleted: `namespace create` begins it anew"
         )

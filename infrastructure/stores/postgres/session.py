@@ -85,6 +85,7 @@ class PostgresSession(Session):
         self._batch = 0
         self._is_suspect = False  # whether the driver may be wrong about what the server knows
         self._head: Head | None = None  # known while the log is locked
+        self._life: Life | None = None
         self._head_moved = False
         self._waiting: list[tuple[str, str, Sequence[Any]]] = []  # (table, statement, values)
         self._soonest_ms: int | None = None  # of alarms that other nodes are to hear of
@@ -122,8 +123,7 @@ class PostgresSession(Session):
             cursor.nextset()
             locked = cursor.fetchone()
             if locked:
-                self._head = Head(*locked[:3])
-                self._refuse_another(Life(*locked[3:]))
+                self._head, self._life = Head(*locked[:3]), Life(*locked[3:])
         cursor.nextset()
         self._database.clock.observe(cursor.fetchall()[0][0])
         return cursor.fetchall() if wanted and cursor.nextset() else []
@@ -234,7 +234,10 @@ class PostgresSession(Session):
             connection.close()
 
     def head(self) -> Head:
-        return self._head or super().head()
+        if self._head is None or self._life is None:
+            return super().head()
+        self._refuse_another(self._life)
+        return self._head
 
     def append(self, rows: Sequence[EventRow]) -> None:
         """Adds events. The head moves with the commit, in the same round trip."""

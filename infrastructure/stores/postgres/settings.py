@@ -62,9 +62,11 @@ _WHERE = f"""
 SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{_OURS}')
 UNION ALL SELECT quote_ident(current_schema()) WHERE to_regclass('{_OURS}') IS NULL"""
 _GIVEN = "SELECT source = 'client' FROM pg_settings WHERE name = 'search_path'"
+# Namespaces have schemas of their own, and are asked for by name.
 _OTHERS = f"""
 SELECT relnamespace::regnamespace::text FROM pg_class
 WHERE relname = '{_OURS}' AND relkind = 'r' AND relnamespace::regnamespace::text <> %s
+    AND NOT starts_with(relnamespace::regnamespace::text, 'rx_')
     AND has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(oid, 'SELECT')
 ORDER BY 1"""
 
