@@ -83,17 +83,21 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        begin_request(scope)
         try:
             self._access.check(scope)
             await self.answer(scope, receive, send)
         except ClientGone:
             pass
-        except BodyTooLarge as error:
-            await self.refuse(send, problem_of(error), meanwhile=linger(receive))
-        except ReservationExpiryError as error:
-            await self.refuse(send, problem_of(error))
         except Exception as error:
+            begin_request(scope)
+            await self._tell(error, receive, send)
+
+    async def _tell(self, error: Exception, receive: Receive, send: Send) -> None:
+        if isinstance(error, BodyTooLarge):
+            await self.refuse(send, problem_of(error), meanwhile=linger(receive))
+        elif isinstance(error, ReservationExpiryError):
+            await self.refuse(send, problem_of(error))
+        else:
             await self.refuse(send, unexpected(error))
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,6 +157,7 @@ class Front(Door):
         if found is not None and (found[2] is None or self._replay_route):
             answer = await self._of_contract(scope, receive, *found.groups())
             return await _send(send, answer, id_headers(scope))
+        begin_request(scope)
         path = route_of(scope["raw_path"])
         if path in ("/healthz", "/readyz") and scope["method"] == "GET":
             return await self.refuse(send, await self.health(path))
@@ -166,6 +171,8 @@ class Front(Door):
             return shown(text, await self._reservations.get(text))
         if scope["method"] != "POST":
             return refusal(405, BAD_METHOD)
+        if replay is not None:  # which may have to be logged
+            begin_request(scope)
         with await self.bodies.read(scope, receive) as body:
             try:
                 act = self._hold if replay is None else self._replay
