@@ -64,6 +64,12 @@ def test_auth_has_a_need_for_no_route_that_is_gone() -> None:
     assert set(ROUTES) == {route for route, _ in flask_routes()}
 
 
+def test_auth_needs_what_the_table_says() -> None:
+    for route, needs in ROUTES.items():
+        for method, need in needs.items():
+            assert needs_of_service(method, path_of(route).encode()) == need
+
+
 def test_auth_asks_for_the_most_where_the_table_is_silent() -> None:
     assert needs_of_service("POST", b"/reservations/seat-1/release-tomorrow") == "admin"
     assert needs_of_service("DELETE", b"/nothing/there") == "admin"
@@ -160,14 +166,14 @@ def test_auth_ends_with_the_token(
     for_ever = make_token(application, "ops", "read")
     watch.read()
     clock.advance(999)
-    assert watch.find(token) is not None
+    assert watch.find(f"Bearer {token}".encode()) is not None
     clock.advance(1)
-    assert watch.find(token) is None
-    assert watch.find(for_ever) is not None
+    assert watch.find(f"Bearer {token}".encode()) is None
+    assert watch.find(f"Bearer {for_ever}".encode()) is not None
     assert application.writer.execute(RevokeToken("ops")).name == "ops"
-    assert watch.find(for_ever) is not None, "until it reads again"
+    assert watch.find(f"Bearer {for_ever}".encode()) is not None, "until it reads again"
     watch.read()
-    assert watch.find(for_ever) is None
+    assert watch.find(f"Bearer {for_ever}".encode()) is None
     assert application.writer.execute(RevokeToken("ops")) is None
 
 
@@ -176,11 +182,11 @@ def test_auth_reads_the_other_tokens_if_one_is_damaged(
 ) -> None:
     damaged, good = make_token(application, "a", "admin"), make_token(application, "b", "read")
     watch.read()
-    assert watch.find(damaged) is not None
+    assert watch.find(f"Bearer {damaged}".encode()) is not None
     sql(address, "UPDATE tokens SET scope = 'root' WHERE name = 'a'")
     watch.read()
-    assert watch.find(damaged) is None
-    assert watch.find(good) is not None
+    assert watch.find(f"Bearer {damaged}".encode()) is None
+    assert watch.find(f"Bearer {good}".encode()) is not None
 
 
 def test_auth_goes_on_with_what_it_knew_while_the_database_does_not_answer(
@@ -193,9 +199,9 @@ def test_auth_goes_on_with_what_it_knew_while_the_database_does_not_answer(
     try:
         queries.fails = True
         wait_for(lambda: queries.failures > 2, 5)
-        assert watch.find(token) is not None
+        assert watch.find(f"Bearer {token}".encode()) is not None
         clock.advance(10_000)
-        assert watch.find(token) is None
+        assert watch.find(f"Bearer {token}".encode()) is None
     finally:
         watch.stop()
     told = [r for r in caplog.records if "tokens are as they were" in r.message]
