@@ -87,7 +87,6 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        begin_request(scope)
         try:
             if self._application.is_deleted and scope["raw_path"] != b"/healthz":
                 raise LogDeleted("the namespace was deleted")
@@ -95,10 +94,10 @@ class Door:
             await self.answer(scope, receive, send)
         except ClientGone:
             pass
-        except BodyTooLarge as error:
-            await self.refuse(send, problem_of(error), meanwhile=linger(receive))
         except Exception as error:
-            await self.refuse(send, _response_to(error))
+            begin_request(scope)
+            meanwhile = linger(receive) if isinstance(error, BodyTooLarge) else None
+            await self.refuse(send, _response_to(error), meanwhile)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotImplementedError
@@ -154,6 +153,7 @@ class Front(Door):
         if found is not None and (found[2] is None or self._replay_route):
             answer = await self._of_contract(scope, receive, *found.groups())
             return await _send(send, answer, id_headers(scope))
+        begin_request(scope)
         path = route_of(scope["raw_path"])
         if path in ("/healthz", "/readyz") and scope["method"] == "GET":
             return await self.refuse(send, await self.health(path))
@@ -197,6 +197,8 @@ class Front(Door):
             return shown(text, await self._reservations.get(text))
         if scope["method"] != "POST":
             return refusal(405, BAD_METHOD)
+        if replay is not None:  # which may have to be logged
+            begin_request(scope)
         with await self.bodies.read(scope, receive) as body:
             try:
                 act = self._hold if replay is None else self._replay

@@ -85,16 +85,22 @@ class Gate(Access):
         super().check(scope)
         needed = self._needs(scope["method"], scope["raw_path"])
         if needed == "nothing":
-            acting.set(None)  # a connection's requests may follow each other in one context
+            _act_as(None)
             return
         shown = _authorization(scope)
-        token = None if shown is None else self._watch.find(_bearer(shown))
+        token = None if shown is None else self._watch.find(shown)
         if token is None:
             raise Unauthenticated(is_shown=shown is not None)
         if (token.scope, needed) not in _ENOUGH:
             raise ScopeNeeded(needed, token.scope)
         scope["token"] = token
-        acting.set(token.name)
+        _act_as(token.name)
+
+
+def _act_as(name: str | None) -> None:
+    """A connection's requests may follow each other in one context, and mostly have one name."""
+    if acting.get() != name:
+        acting.set(name)
 
 
 @contextmanager
@@ -114,13 +120,15 @@ def access_of(
 
 
 def needs_of_service(method: str, raw_path: bytes) -> Need:
+    if method == "GET":  # none of which does anything
+        return "nothing" if raw_path == b"/healthz" else "read"
     if _HOT.fullmatch(raw_path):
         return _HOT_NEEDS.get(method, "read")  # to be told that there is no such method
     path = route_of(raw_path)
     route = next((route for pattern, route in _PATTERNS if pattern.fullmatch(path)), None)
     if route is not None and method in ROUTES[route]:
         return ROUTES[route][method]
-    return "read" if method in ("GET", "HEAD", "OPTIONS") else "admin"
+    return "read" if method in ("HEAD", "OPTIONS") else "admin"
 
 
 def needs_of_worker(method: str, raw_path: bytes, *, answers_health: bool) -> Need:
@@ -134,19 +142,12 @@ def needs_of_worker(method: str, raw_path: bytes, *, answers_health: bool) -> Ne
 
 
 def _authorization(scope: Scope) -> bytes | None:
-    """The header; b"" if there are several."""
+    """What the header says; nothing that is a token if there are several."""
     found = None
     for name, value in scope["headers"]:
         if name == b"authorization":
             found = value if found is None else b""
     return found
-
-
-def _bearer(authorization: bytes) -> str:
-    """What stands behind `Bearer`; "" for anything else there."""
-    if authorization[:7].lower() != b"bearer ":
-        return ""
-    return authorization[7:].strip(b" ").decode("latin-1")
 
 
 def _pattern_of(route: str) -> "re.Pattern[str]":

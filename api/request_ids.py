@@ -17,7 +17,8 @@ _current: ContextVar[Scope | None] = ContextVar("request", default=None)
 
 
 def begin_request(scope: Scope) -> None:
-    """From now on, what happens in this context is of this request."""
+    """From now on, what happens in this context is of this request. Reads and holds that
+    succeed, of which nothing is logged, do without."""
     _current.set(scope)
 
 

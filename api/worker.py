@@ -27,7 +27,7 @@ from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Door
 from reservation_expiry.api.gate import access_of, needs_of_worker
 from reservation_expiry.api.problems import problem_of
-from reservation_expiry.api.request_ids import id_headers
+from reservation_expiry.api.request_ids import begin_request, id_headers
 from reservation_expiry.api.requests import Receive, Scope, Send, send_answer
 from reservation_expiry.api.server import Open
 from reservation_expiry.domain.errors import ReservationExpiryError
@@ -208,6 +208,7 @@ class WorkerDoor(Door):
         return self._stopping
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begin_request(scope)
         path = HEALTH.get(scope["raw_path"])
         if path and scope["method"] == "GET" and not self._front_door.answers_health:
             return await self.refuse(send, await self.health(path))

@@ -46,9 +46,9 @@ class TokenWatch:
     def read(self) -> None:
         self._book = TokenBook(self._queries.tokens())
 
-    def find(self, shown: str) -> Token | None:
-        """The valid token that a client shows; None if it is none."""
-        return self._book.find(shown, self._clock)
+    def find(self, authorization: bytes) -> Token | None:
+        """The valid token of a client's Authorization header; None if it has none."""
+        return self._book.find(authorization, self._clock)
 
     def _loop(self) -> None:
         while not self._stopping.wait(READ_AGAIN_SECONDS):

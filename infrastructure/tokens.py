@@ -26,6 +26,7 @@ from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_CHARACTERS = 8
+MOST_SHOWN = 1_000  # headers that are remembered until the tokens are read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +126,30 @@ class TokenBook:
         # One that is damaged is as good as none, and no reason not to read the others.
         tokens = [token_of(row) for row in rows if row[2] in SCOPES]
         self._by_id = {token.id: token for token in tokens if token.revoked_at_ms is None}
-        self._shown: dict[str, Token] = {}  # that were found to be good: at most all there are
+        self._shown: dict[bytes, Token] = {}  # good ones, as they were shown
 
-    def find(self, shown: str, clock: Clock) -> Token | None:
-        """The valid token that this is; None if there is none."""
-        token = self._shown.get(shown) or self._look_up(shown)
+    def find(self, authorization: bytes, clock: Clock) -> Token | None:
+        """The valid token of an Authorization header (`Bearer`, RFC 6750); None if it has
+        none."""
+        token = self._shown.get(authorization) or self._look_up(authorization)
         if token is None or token.expires_at_ms is None:
             return token
         return token if token.is_valid(clock.now_ms()) else None
 
-    def _look_up(self, shown: str) -> Token | None:
+    def _look_up(self, authorization: bytes) -> Token | None:
         """Takes as long for a secret that is nearly right as for any other."""
+        scheme, _, rest = authorization.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        shown = rest.strip(" ")
         credential = credential_of(shown)
         token = None if credential is None else self._by_id.get(credential.id)
         if credential is None or token is None:
             return None
         if not hmac.compare_digest(_hash(credential.secret), token.secret_sha256):
             return None
-        self._shown[shown] = token
+        if len(self._shown) < MOST_SHOWN:
+            self._shown[authorization] = token
         return token
 
 

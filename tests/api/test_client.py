@@ -80,6 +80,12 @@ def test_what_answers_otherwise_is_no_service(make_site: MakeSite, body: bytes) 
         client.ask("GET", "whoami")
 
 
+def test_an_answer_without_what_was_asked_for_is_no_services(make_site: MakeSite) -> None:
+    client = ServiceClient(make_site(200, b'{"evens":[]}').url)
+    with client, pytest.raises(ServiceUnreachable, match="not as this service does"):
+        client.ask("GET", "events", member="events")
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -89,12 +95,6 @@ def test_what_answers_otherwise_is_no_service(make_site: MakeSite, body: bytes) 
         (b'{"detail":{}}', "the service answers 503"),
     ],
 )
-def test_an_answer_without_what_was_asked_for_is_no_services(make_site: MakeSite) -> None:
-    client = ServiceClient(make_site(200, b'{"evens":[]}').url)
-    with client, pytest.raises(ServiceUnreachable, match="not as this service does"):
-        client.ask("GET", "events", member="events")
-
-
 def test_a_refusal_is_told_in_the_services_words(
     make_site: MakeSite, body: bytes, said: str
 ) -> None:
