@@ -127,6 +127,12 @@ BASE: dict[str, dict[str, str]] = {
     "serve": {"--host": "127.0.0.1", "--port": "{port}", "--workers": "1", "--log-level": "info"},
     "serve  ": {"--auth": "required", "--log-format": "json", "--port": "{port}"},
     "serve ": {"--allow-host": "tickets.example", "--port": "{port}"},
+    "list   ": {"--namespace": "blue"},
+    "serve    ": {"--namespace": "blue"},
+    "namespace create": {"name": "blue"},
+    "namespace delete": {"name": "blue", "--yes": "blue"},
+    "namespace list": {},
+    "namespace show": {"name": "blue"},
     "serve   ": {"--objects": "{worker}", "--config": "{new}.toml", "--service-prefix": "/own"},
     "show": {"name": "seat-1", "--at": "12:00"},
     "show  ": {"name": "seat-1", "--url": "http://127.0.0.1:1"},
@@ -152,7 +158,7 @@ def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, c
 
 
 def test_every_command_and_every_parameter_is_tried() -> None:
-    tried = {path: {"--database"} for path, _ in commands()}
+    tried = {path: {"--database", "--namespace"} for path, _ in commands()}
     for path, values in BASE.items():
         tried[path.strip()] |= values.keys()
     flags = {"--json", "--force", "--all", "--parked", "--due", "--follow", "--check", "--help"}

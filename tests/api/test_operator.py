@@ -50,11 +50,23 @@ def operator(tmp_path: Path) -> Operator:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path, "--auth", "required")
+def base(tmp_path: Path) -> Path:
+    """The database that a namespace is declared beside."""
+    return tmp_path / "reservations.db"
+
+
+@pytest.fixture
+def server(tmp_path: Path, base: Path, operator: Operator) -> Iterator[Server]:
+    operator.run("namespace", "create", "shop-7", "--database", str(base))
+    server = Server(tmp_path, "--auth", "required", "--namespace", "shop-7", database=base)
     start(server)
     yield server
     server.ensure_gone()
+
+
+def own(server: Server) -> Path:
+    """The namespace's own database."""
+    return server.database.with_name("reservations.shop-7.db")
 
 
 def start(server: Server) -> None:
@@ -70,7 +82,7 @@ def start(server: Server) -> None:
 
 def log_in(operator: Operator, server: Server, name: str, scope: str) -> str:
     words = ("token", "create", "--name", name, "--scope", scope, "--expires", "30d")
-    token = operator.run(*words, "--database", str(server.database)).strip()
+    token = operator.run(*words, "--database", str(own(server))).strip()
 
     def logged_in() -> bool:
         try:
@@ -83,8 +95,10 @@ def log_in(operator: Operator, server: Server, name: str, scope: str) -> str:
     return token
 
 
-def test_the_operators_steps_of_the_original(operator: Operator, server: Server) -> None:
-    database = str(server.database)
+def test_the_operators_steps_of_the_original(
+    operator: Operator, server: Server, base: Path
+) -> None:
+    database = str(own(server))
 
     # Log in, who am I
     assert operator.json("whoami") == [{"loggedIn": False}]
@@ -96,7 +110,7 @@ def test_the_operators_steps_of_the_original(operator: Operator, server: Server)
         "authType": "token",
         "name": "ci",
         "scope": "admin",
-        "namespace": "default",
+        "namespace": "shop-7",
         "url": server.url,
     }
     (listed,) = operator.json("token", "list", "--database", database)
@@ -131,12 +145,26 @@ def test_the_operators_steps_of_the_original(operator: Operator, server: Server)
     ]
     assert history == operator.json("history", "seat-1", "--database", database)
 
+    # Bindings
+    (bindings,) = operator.json("namespace", "show", "shop-7", "--database", str(base))
+    assert bindings["status"] == "active"
+    assert (bindings["class"], bindings["binding"]) == ("ReservationExpiry", "RESERVATIONS")
+    assert (bindings["reservations"], bindings["pending"], len(bindings["servers"])) == (2, 1, 2)
+
     # Redeployed, with more processes: the state is kept
     assert server.stop() == 0
-    redeployed = Server(server.folder, "--auth", "required", "--workers", "2", port=server.port)
+    words = ("--auth", "required", "--namespace", "shop-7", "--workers", "2")
+    redeployed = Server(server.folder, *words, port=server.port, database=base)
     start(redeployed)
     try:
         assert [s["reservationId"] for s in operator.json("list", "--url")] == ["seat-1", "seat-2"]
+
+        # Deleted, and nothing else
+        said = operator.run(
+            *("namespace", "delete", "shop-7", "--yes", "shop-7", "--database", str(base))
+        )
+        assert said == "Deleted: shop-7: 2 reservations, 5 events, 1 alarm\n"
+        wait_for(lambda: redeployed.get("/events").status == 410, 2)
     finally:
         redeployed.ensure_gone()
 
@@ -147,7 +175,7 @@ def test_the_operators_steps_of_the_original(operator: Operator, server: Server)
 
     everything = "".join(operator.said) + server.out.read_text() + server.err.read_text()
     assert everything.count(token) == 1, "once, by `token create`"
-    assert token.rpartition("_")[2].encode() not in server.database.read_bytes()
+    assert token.rpartition("_")[2].encode() not in own(server).read_bytes()
 
 
 def test_an_operators_token_that_was_written_as_an_argument_is_not_repeated(
@@ -177,7 +205,7 @@ def test_an_operator_does_all_that_a_database_offers_on_a_service(
     operator: Operator, server: Server
 ) -> None:
     log_in(operator, server, "ops", "admin")
-    database = ("--database", str(server.database))
+    database = ("--database", str(own(server)))
     for name in ("seat-1", "seat-2", "table-1"):
         operator.run("hold", name, "--ttl", "600", "--url", server.url)
     put = ("schedule", "put", "agent", "tea", "--at", "1999999999999", "--payload", "[1]")
@@ -221,9 +249,9 @@ def test_an_operator_is_told_what_a_token_may_not(operator: Operator, server: Se
     said = operator.run("list", "--url", f"http://localhost:{server.port}", code=3)
     assert "You are not logged in to http://localhost" in said, "a token goes to its own service"
     assert "give --url or --database" in operator.run(
-        "list", "--url", "--database", str(server.database), code=2
+        "list", "--url", "--database", str(own(server)), code=2
     )
-    operator.run("token", "revoke", "eyes", "--database", str(server.database))
+    operator.run("token", "revoke", "eyes", "--database", str(own(server)))
     wait_for(lambda: not operator.json("whoami")[0]["loggedIn"], 3)
 
 

@@ -243,14 +243,22 @@ def test_asking_the_feed_again_with_next_follows_it_without_a_gap(application, c
         seen += [event["position"] for event in page["events"]]
         after = page["next"]
     assert seen == [1, 2, 3, 4]
-    assert page == {"events": [], "next": 4}
+    assert (page["events"], page["next"]) == ([], 4)
     hold_all(application, "ccc")
     page = client.get("/events?after=4").json
     assert [event["position"] for event in page["events"]] == [5, 6]
 
 
 def test_an_empty_log_is_an_empty_feed(idle_client):
-    assert idle_client.get("/events").json == {"events": [], "next": 0}
+    page = idle_client.get("/events").json
+    assert (page["events"], page["next"]) == ([], 0)
+
+
+def test_a_position_of_another_log_is_refused(client: FlaskClient) -> None:
+    log_id = client.get("/events").json["logId"]
+    assert client.get(f"/events?log={log_id}").status_code == 200
+    refused = client.get("/events?log=0123456789abcdef")
+    assert (refused.status_code, refused.json["code"]) == (409, "other-log")
 
 
 @pytest.mark.parametrize("path", ["/events", "/reservations/abc/events"])

@@ -51,8 +51,10 @@ SET lock_timeout = 2000;
 SET search_path = "{0}";
 DELETE FROM events; DELETE FROM alarms; DELETE FROM reservations; DELETE FROM objects;
 DELETE FROM snapshots; DELETE FROM owners; DELETE FROM ownerships; DELETE FROM writers;
-DELETE FROM tokens;
-DELETE FROM log_head; INSERT INTO log_head VALUES (1, 0, '', 0)"""
+DELETE FROM tokens; DELETE FROM servers;
+DELETE FROM log_head;
+INSERT INTO log_head (singleton, position, checksum, projected_position, log_id)
+VALUES (1, 0, '', 0, md5(random()::text))"""
 
 
 class NoPostgres(Exception):
