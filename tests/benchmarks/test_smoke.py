@@ -1,6 +1,7 @@
 """Each benchmark scenario, tiny, so that it cannot rot. Says nothing about speed."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,16 @@ from benchmarks.__main__ import SCALES, groups
 from benchmarks.load import MissingTool
 from benchmarks.servers import workerd_binary
 
+ROOT = Path(__file__).parents[2]
 TINY = SCALES["smoke"]
+DRIVER = """#!/usr/bin/env python3
+import json, sys
+found = {"load": {"create": {"per_second": 9.0}, "read": {"per_second": 8.0}}}
+out = open(sys.argv[sys.argv.index("--out") + 1], "w")
+for peer in ("product", "bullmq"):
+    print(json.dumps({"peer": peer, "cell": "load", "found": found["load"]}), file=out)
+print(json.dumps({"peer": "arq", "cell": "load", "error": "it did not start"}), file=out)
+"""
 # Whatever else takes seconds only so that a figure is steady.
 SHORT = {
     "benchmarks.alarms.LEAD_SECONDS": 1,
@@ -27,11 +37,11 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("name", [name for name in groups(TINY, []) if name != "requests"])
+@pytest.mark.parametrize("name", [n for n in groups(TINY, []) if n not in ("requests", "field")])
 def test_every_figure_is_measured_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_peers(monkeypatch)
     refuse_wrk(monkeypatch)
-    figures = list(groups(TINY, [])[name]())
+    figures = list(groups(TINY, [], before=ROOT)[name]())
     assert figures
     assert all(figure.ours for figure in figures)
 
@@ -47,6 +57,16 @@ def test_requests_are_measured_with(tool: str, monkeypatch: pytest.MonkeyPatch) 
     figures = list(groups(TINY, [])["requests"]())
     assert all(figure.ours for figure in figures)
     assert all("peer missing" in figure.note for figure in figures)
+
+
+def test_what_others_drivers_find_is_held_against_ours(tmp_path: Path) -> None:
+    (tmp_path / "driver.py").write_text(DRIVER)
+    (tmp_path / "driver.py").chmod(0o755)
+    figures = list(groups(TINY, [], field=tmp_path)["field"]())
+    assert [(f.what, f.ratio, f.verdict) for f in figures] == [
+        ("creates, beside bullmq", 1.0, "MISSED"),
+        ("reads of one, beside bullmq", 1.0, "MISSED"),
+    ]
 
 
 @pytest.mark.real_time

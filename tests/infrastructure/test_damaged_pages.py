@@ -133,7 +133,7 @@ class Seen:
     def __exit__(self, *failure: object) -> None:
         self.application.stop()
 
-    def until(self, condition: Callable[[], bool], within_seconds: float = 5) -> None:
+    def until(self, condition: Callable[[], bool], within_seconds: float = 15) -> None:
         def look() -> bool:
             self.reasons.add(self.application.readiness().reasons)
             return condition()
