@@ -1,0 +1,57 @@
+"""Holds of seats, stock and slots, on a reservation-expiry service."""
+
+from reservation_client.aio import AsyncClient, AsyncHold
+from reservation_client.errors import (
+    AlreadyCancelled,
+    AlreadyConfirmed,
+    AlreadyExpired,
+    AlreadyHeld,
+    AlreadyReleased,
+    BeyondUntil,
+    HoldNotFound,
+    IdempotencyKeyReused,
+    InvalidBody,
+    NotAvailable,
+    NotConfirmed,
+    NotHeld,
+    NotYours,
+    OtherLog,
+    ReservationError,
+    ScopeNeeded,
+    TooManyExtensions,
+    Unauthenticated,
+    Unavailable,
+    VersionMismatch,
+    WouldShorten,
+)
+from reservation_client.holds import HoldState
+from reservation_client.sync import Client, Hold
+
+__all__ = [
+    "AlreadyCancelled",
+    "AlreadyConfirmed",
+    "AlreadyExpired",
+    "AlreadyHeld",
+    "AlreadyReleased",
+    "AsyncClient",
+    "AsyncHold",
+    "BeyondUntil",
+    "Client",
+    "Hold",
+    "HoldNotFound",
+    "HoldState",
+    "IdempotencyKeyReused",
+    "InvalidBody",
+    "NotAvailable",
+    "NotConfirmed",
+    "NotHeld",
+    "NotYours",
+    "OtherLog",
+    "ReservationError",
+    "ScopeNeeded",
+    "TooManyExtensions",
+    "Unauthenticated",
+    "Unavailable",
+    "VersionMismatch",
+    "WouldShorten",
+]
