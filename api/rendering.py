@@ -41,9 +41,25 @@ def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
         return {**shown, "data": None, "problem": str(error)}
     names = _own_fields(type(event))  # type: ignore[arg-type]  # mypy asks instances for the hash
     data = {_camel(name): getattr(event, name) for name in names}
+    if type(event) is Held:
+        data = _without_secret(data)
     if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
         data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
     return {**shown, "data": data}
+
+
+def _without_secret(data: dict[str, object]) -> dict[str, object]:
+    """The hash of a token is nobody's business; terms are shown only where there are any."""
+    terms = data.pop("terms")
+    if not isinstance(terms, Terms):
+        return data
+    shown = {
+        "until": terms.until_ms,
+        "lines": [line._asdict() for line in terms.lines],
+        "owner": terms.owner,
+        "metadata": None if terms.metadata is None else msgspec.Raw(terms.metadata.encode()),
+    }
+    return {**data, "terms": shown}
 
 
 @cache

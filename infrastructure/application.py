@@ -22,6 +22,7 @@ from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation, Reproject
 from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.hold_commands import Answered, Command, ForgetAnswers
 from reservation_expiry.infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
 from reservation_expiry.infrastructure.recorder import Recorder, StoreFactory
 from reservation_expiry.infrastructure.replay.remake import remake_what_is_damaged
@@ -110,6 +111,12 @@ class ReservationApplication(Application[str]):
         )
         return found
 
+    def act(self, command: Command) -> Answered:
+        """Runs a command on a hold with terms or an item, and returns what it answers."""
+        answered: Answered = self._execute(command)
+        self.alarm_clock.wake_for(self.clock.now_ms() + 1_000)
+        return answered
+
     def get(self, name: str) -> Reservation | None:
         """The state now, None if it was never held. Raises InvalidReservationId."""
         aggregate_id(name)
@@ -128,6 +135,7 @@ class ReservationApplication(Application[str]):
 
     def sweep(self) -> int:
         """Repairs reservations whose read model and alarm disagree. How many there were."""
+        self._execute(ForgetAnswers())
         repaired = 0
         while strays := self._strays():
             mended = self._execute(Reproject(strays))

@@ -26,6 +26,7 @@ class Outcome(NamedTuple):
     changed: bool
     now_ms: int
     refusal: HoldRefused | None = None
+    goes_on: bool = False  # it was held before and is the same hold still
 
 
 class Answered(NamedTuple):
@@ -102,7 +103,8 @@ class ActOnHold(Command):
             return Outcome(unit.reservation(hold_id), False, unit.now_ms, refusal)
         if not events:
             return Outcome(current, False, unit.now_ms)
-        return Outcome(unit.append(hold_id, events), True, unit.now_ms)
+        goes_on = current is not None and current.status == "held"
+        return Outcome(unit.append(hold_id, events), True, unit.now_ms, None, goes_on)
 
     def _refuse_other_version(self, current: Reservation | None) -> None:
         tag = None if current is None else str(current.version)
