@@ -6,7 +6,9 @@ from functools import cache
 import msgspec
 
 from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.domain.events import Held
 from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.domain.terms import Terms
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.sql.queries import RecordedEvent

@@ -114,7 +114,8 @@ class ReservationApplication(Application[str]):
     def act(self, command: Command) -> Answered:
         """Runs a command on a hold with terms or an item, and returns what it answers."""
         answered: Answered = self._execute(command)
-        self.alarm_clock.wake_for(self.clock.now_ms() + 1_000)
+        if command.alarm_at_ms is not None:
+            self.alarm_clock.wake_for(command.alarm_at_ms)
         return answered
 
     def get(self, name: str) -> Reservation | None:

@@ -55,6 +55,7 @@ class Command(Work):
     def __init__(self, render: Render, keyed: Keyed | None) -> None:
         self._render = render
         self._keyed = keyed
+        self.alarm_at_ms: int | None = None  # known once it has run
 
     def run(self, unit: UnitOfWork) -> Answered:
         if self._keyed is None:
@@ -104,7 +105,9 @@ class ActOnHold(Command):
         if not events:
             return Outcome(current, False, unit.now_ms)
         goes_on = current is not None and current.status == "held"
-        return Outcome(unit.append(hold_id, events), True, unit.now_ms, None, goes_on)
+        state = unit.append(hold_id, events)
+        self.alarm_at_ms = state.alarm_at_ms
+        return Outcome(state, True, unit.now_ms, None, goes_on)
 
     def _refuse_other_version(self, current: Reservation | None) -> None:
         tag = None if current is None else str(current.version)

@@ -20,6 +20,7 @@ from reservation_expiry.domain.ids import (
     OBJECT_PREFIX,
     is_name,
     is_reservation,
+    item_name,
     parse_object_id,
     reservation_name,
 )
@@ -301,7 +302,7 @@ def is_ours(originator_id: str) -> bool:
     """Whether it is an id that a reservation or a durable object can have."""
     if is_reservation(originator_id):
         return is_name(reservation_name(originator_id))
-    return parse_object_id(originator_id) is not None
+    return parse_object_id(originator_id) is not None or item_name(originator_id) is not None
 
 
 def _gap(last: int, position: int) -> Iterator[Difference]:
