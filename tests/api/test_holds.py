@@ -7,7 +7,12 @@ from flask.testing import FlaskClient
 
 from reservation_expiry.api.holds import ROUTES
 from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.replay.rebuild import rebuild
+from reservation_expiry.infrastructure.replay.verify import verify
+from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.store import open_store
 from tests.support.clock import ManualClock
+from tests.support.database import sql
 
 TOKEN = {"Hold-Token": "a-token-of-a-buyer-1"}
 OTHER = {"Hold-Token": "a-token-of-another-2"}
@@ -183,3 +188,22 @@ def test_a_bad_body_is_told_what_is_allowed(client: FlaskClient, body: bytes) ->
 def test_every_route_of_the_table_is_served(client: FlaskClient) -> None:
     served = {(m, r.rule) for r in client.application.url_map.iter_rules() for m in r.methods or ()}
     assert {(route.method, route.path) for route in ROUTES} <= served
+
+
+def test_deleted_counters_of_holds_are_named_by_verify_and_mended_by_rebuild(
+    client: FlaskClient, application: ReservationApplication, address: Address
+) -> None:
+    client.put("/items/floor", json={"capacity": 10})
+    put(client, "cart-1", seat=1, floor=2)
+    put(client, "cart-2", floor=3)
+    act(client, "cart-2", "confirm")
+    store = open_store(address)
+    assert verify(store, application.mapper).differences == []
+    sql(address, "DELETE FROM items")
+    sql(address, "DELETE FROM lines")
+    named = {d.originator_id for d in verify(store, application.mapper).differences}
+    assert named == {"item/floor", "item/seat"}
+    rebuild(application.writer.execute, application.mapper)
+    assert verify(store, application.mapper).differences == []
+    assert (item(client, "floor"), item(client, "seat")) == ((2, 3, 5), (1, 0, 0))
+    store.close()

@@ -159,6 +159,10 @@ class Session(ABC):
         """The newest events of one aggregate before a version, the newest first."""
         return self._fetch(_HISTORY_BEFORE, (aggregate_id, version, limit))
 
+    def reads(self) -> Rows:
+        """Reads that see what the transaction has written."""
+        return self._rows()
+
     def head(self) -> Head:
         """The newest committed event, or the transaction's own newest."""
         try:
