@@ -28,6 +28,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.InvalidReservationId: HTTPStatus.BAD_REQUEST,
     domain.InvalidTtl: HTTPStatus.BAD_REQUEST,
     domain.InvalidNow: HTTPStatus.BAD_REQUEST,
+    domain.HoldRefused: HTTPStatus.CONFLICT,
     domain.NotHeld: HTTPStatus.CONFLICT,
     domain.NotDue: HTTPStatus.CONFLICT,
     domain.InvalidObjectName: HTTPStatus.BAD_REQUEST,

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from reservation_expiry.domain.durable_object import StorageWritten
+from reservation_expiry.domain.events import Held
 from reservation_expiry.domain.ids import aggregate_id, named
 from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.domain.terms import Terms
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, author_of
@@ -50,6 +52,8 @@ def render_event(row: RecordedEvent, mapper: EventMapper) -> dict[str, object]:
         return {**shown, "data": None, "problem": str(error)}
     names = _own_fields(type(event))  # type: ignore[arg-type]  # mypy asks instances for the hash
     data = {_camel(name): getattr(event, name) for name in names}
+    if type(event) is Held:
+        data = _without_secret(data)
     if type(event) is StorageWritten:  # megabytes, perhaps, that are JSON already
         data["puts"] = {key: msgspec.Raw(value) for key, value in event.puts.items()}
     by = author_of(row.state)
@@ -92,6 +96,20 @@ def render_alarm(row: AlarmRow, now_ms: int) -> dict[str, Any]:
         "attempts": None if state is None else state.attempts,
         "state": word if state is not None else f"{word}, unreadable",
     }
+
+
+def _without_secret(data: dict[str, object]) -> dict[str, object]:
+    """The hash of a token is nobody's business; terms are shown only where there are any."""
+    terms = data.pop("terms")
+    if not isinstance(terms, Terms):
+        return data
+    shown = {
+        "until": terms.until_ms,
+        "lines": [line._asdict() for line in terms.lines],
+        "owner": terms.owner,
+        "metadata": None if terms.metadata is None else msgspec.Raw(terms.metadata.encode()),
+    }
+    return {**data, "terms": shown}
 
 
 @cache

@@ -6,6 +6,8 @@ its own branches (`infrastructure/errors.py`), and what only a command line can 
 defined where it is raised.
 """
 
+from typing import Any
+
 
 class ReservationExpiryError(Exception):
     """Anything this service can say went wrong; every subclass has its own `code`."""
@@ -56,6 +58,19 @@ class NotDue(DomainError):
     def __init__(self, expires_at_ms: int) -> None:
         super().__init__(f"the hold runs until {expires_at_ms}")
         self.expires_at_ms = expires_at_ms
+
+
+class HoldRefused(DomainError):
+    """A command that the hold, as it is, does not allow. `code` says which of the reasons;
+    `hold` is as it is, and `details` what else a client needs."""
+
+    code = "hold-refused"
+
+    def __init__(self, code: str, hold: object = None, sentence: str = "", **details: Any) -> None:
+        super().__init__(sentence or f"the hold is {code.removeprefix('already-')} already")
+        self.code = code
+        self.hold = hold
+        self.details = details
 
 
 class InvalidObjectName(DomainError):

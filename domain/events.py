@@ -13,6 +13,8 @@ forgotten; a `match` says the same and makes `apply` slower.
 from dataclasses import dataclass
 from typing import final
 
+from reservation_expiry.domain.terms import Terms
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Held:
     originator_version: int
     created_at_ms: int
     expires_at_ms: int
+    terms: Terms | None = None
 
 
 @final
@@ -45,4 +48,54 @@ class Expired:
     expired_at_ms: int
 
 
-ReservationEvent = Held | AlarmScheduled | Expired
+@final
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """The hold lasts until this instant now; its alarm follows."""
+
+    originator_id: str
+    originator_version: int
+    expires_at_ms: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The hold ended in time, and what it held is its owner's; its alarm is gone."""
+
+    originator_id: str
+    originator_version: int
+    at_ms: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The hold was given back in time; its alarm is gone."""
+
+    originator_id: str
+    originator_version: int
+    at_ms: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What was confirmed was given back, and its units are free again."""
+
+    originator_id: str
+    originator_version: int
+    at_ms: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CapacitySet:
+    """There are so many units of the item; `originator_id` is the item's."""
+
+    originator_id: str
+    originator_version: int
+    capacity: int
+
+
+ReservationEvent = Held | AlarmScheduled | Expired | Extended | Confirmed | Released | Cancelled

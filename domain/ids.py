@@ -9,6 +9,8 @@ from reservation_expiry.domain.errors import InvalidObjectName, InvalidReservati
 
 ID_PREFIX = "reservation/"
 OBJECT_PREFIX = "object/"
+ITEM_PREFIX = "item/"
+_ITEM = re.compile("[A-Za-z0-9._:-]{1,100}")
 NAME_PATTERN = "[a-z0-9][a-z0-9-]{1,38}[a-z0-9]"
 MAX_NAME_CHARACTERS = 255  # of an object's
 _NAME = re.compile(NAME_PATTERN)
@@ -60,6 +62,17 @@ def is_reservation(aggregate_id: str) -> bool:
 
 def is_object(aggregate_id: str) -> bool:
     return aggregate_id.startswith(OBJECT_PREFIX)
+
+
+def is_item_name(name: str) -> bool:
+    """Whether an item may be called so."""
+    return _ITEM.fullmatch(name) is not None
+
+
+def item_name(aggregate_id: str) -> str | None:
+    """What the item of that id is called; None if it is none of an item."""
+    name = aggregate_id.removeprefix(ITEM_PREFIX)
+    return name if aggregate_id.startswith(ITEM_PREFIX) and is_item_name(name) else None
 
 
 def reservation_name(aggregate_id: str) -> str:
@@ -122,6 +135,9 @@ def name_of(originator_id: str) -> str:
 def named(originator_id: str) -> dict[str, str]:
     """For programs: `reservationId`, or `className` and `objectName`."""
     identity = parse_object_id(originator_id)
+    item = item_name(originator_id)
+    if item is not None:
+        return {"item": item}
     if identity is None:
         return {"reservationId": reservation_name(originator_id)}
     return {"className": identity.class_name, "objectName": identity.name}

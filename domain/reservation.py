@@ -9,19 +9,30 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, assert_never
 
 from reservation_expiry.domain.errors import (
+    HoldRefused,
     InvalidNow,
     InvalidTtl,
     NotDue,
     NotHeld,
 )
-from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.events import (
+    AlarmScheduled,
+    Cancelled,
+    Confirmed,
+    Expired,
+    Extended,
+    Held,
+    Released,
+    ReservationEvent,
+)
 from reservation_expiry.domain.ids import reservation_name
+from reservation_expiry.domain.terms import Terms
 
 MIN_TTL_SECONDS = 5
 MAX_TTL_SECONDS = 3600
 MAX_NOW_MS = 2**53 - 1  # the largest integer that a JSON number carries exactly
 
-Status = Literal["held", "expired"]
+Status = Literal["held", "expired", "confirmed", "released", "cancelled"]
 
 
 class Reservation(NamedTuple):
@@ -39,6 +50,8 @@ class Reservation(NamedTuple):
     expired_at_ms: int | None
     expiration_count: int
     alarm_at_ms: int | None
+    ended_at_ms: int | None = None  # if it was confirmed, released or cancelled
+    terms: Terms | None = None  # None for a hold by the contract's route
 
     @property
     def name(self) -> str:
@@ -53,8 +66,10 @@ def hold(
     A new hold resets everything and moves the alarm. A hold whose time was up, and whose
     alarm had not come by yet, ends first: whoever follows the log hears of every end. One
     that still runs does not end, for nothing becomes free. Raises InvalidTtl unless
-    MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS.
+    MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS, and HoldRefused where a hold with
+    terms lasts or was confirmed.
     """
+    refuse_if_guarded(reservation, now_ms)
     if not MIN_TTL_SECONDS <= ttl_seconds <= MAX_TTL_SECONDS:
         raise InvalidTtl(
             f"a hold lasts from {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS} seconds, not {ttl_seconds}"
@@ -85,6 +100,16 @@ def expire(reservation: Reservation | None, now_ms: int) -> tuple[Expired, ...]:
     return ended
 
 
+def refuse_if_guarded(reservation: Reservation | None, now_ms: int) -> None:
+    """Raises HoldRefused unless the contract's routes may replace it."""
+    if reservation is None or reservation.terms is None:
+        return
+    if reservation.status == "confirmed":
+        raise HoldRefused("already-confirmed", reservation)
+    if reservation.status == "held" and now_ms < reservation.expires_at_ms:
+        raise HoldRefused("already-held", reservation)
+
+
 def _end_if_due(reservation: Reservation | None, now_ms: int) -> tuple[Expired, ...]:
     if reservation is None or reservation.status != "held" or reservation.expires_at_ms > now_ms:
         return ()
@@ -107,6 +132,8 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
             None,
             0,
             None,
+            None,
+            event.terms,
         )
     if reservation is None:
         return None
@@ -120,6 +147,8 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
             event.expired_at_ms,
             reservation.expiration_count + 1,
             None,
+            None,
+            reservation.terms,
         )
     if type(event) is AlarmScheduled:
         return Reservation(
@@ -131,8 +160,25 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
             reservation.expired_at_ms,
             reservation.expiration_count,
             event.scheduled_time_ms,
+            reservation.ended_at_ms,
+            reservation.terms,
         )
-    assert_never(event)
+    version = event.originator_version
+    if type(event) is Extended:
+        terms = None if reservation.terms is None else reservation.terms.extended()
+        return reservation._replace(version=version, expires_at_ms=event.expires_at_ms, terms=terms)
+    ended: Status
+    if type(event) is Confirmed:
+        ended = "confirmed"
+    elif type(event) is Released:
+        ended = "released"
+    elif type(event) is Cancelled:
+        ended = "cancelled"
+    else:
+        assert_never(event)
+    return reservation._replace(
+        version=version, status=ended, ended_at_ms=event.at_ms, alarm_at_ms=None
+    )
 
 
 def project(initial: Reservation | None, events: Iterable[ReservationEvent]) -> Reservation | None:
@@ -155,8 +201,18 @@ def broken_rule(reservation: Reservation | None, event: ReservationEvent) -> str
     """
     if type(event) is Held:
         return None if event.expires_at_ms > event.created_at_ms else "a hold of no length"
+    if type(event) is Cancelled:
+        confirmed = reservation is not None and reservation.status == "confirmed"
+        return None if confirmed else "Cancelled where nothing is confirmed"
     if reservation is None or reservation.status != "held":
         return f"{type(event).__name__} where nothing is held"
+    if type(event) is Confirmed or type(event) is Released:
+        if event.at_ms < reservation.expires_at_ms:
+            return None
+        return f"{type(event).__name__} at {event.at_ms}, not before {reservation.expires_at_ms}"
+    if type(event) is Extended:
+        longest = reservation.terms.until_ms if reservation.terms is not None else 0
+        return None if event.expires_at_ms <= longest else f"Extended beyond {longest}"
     if type(event) is Expired and event.expired_at_ms < reservation.expires_at_ms:
         return f"Expired at {event.expired_at_ms}, before {reservation.expires_at_ms}"
     if type(event) is AlarmScheduled and event.scheduled_time_ms != reservation.expires_at_ms:

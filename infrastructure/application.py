@@ -28,6 +28,7 @@ from reservation_expiry.infrastructure.commands import (
     Reproject,
 )
 from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.hold_commands import Answered, Command, ForgetAnswers
 from reservation_expiry.infrastructure.machine.processes import this_process
 from reservation_expiry.infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
 from reservation_expiry.infrastructure.recorder import Recorder, StoreFactory
@@ -121,6 +122,13 @@ class ReservationApplication(Application[str]):
         )
         return found
 
+    def act(self, command: Command) -> Answered:
+        """Runs a command on a hold with terms or an item, and returns what it answers."""
+        answered: Answered = self._execute(command)
+        if command.alarm_at_ms is not None:
+            self.alarm_clock.wake_for(command.alarm_at_ms)
+        return answered
+
     def get(self, name: str) -> Reservation | None:
         """The state now, None if it was never held. Raises InvalidReservationId."""
         aggregate_id(name)
@@ -154,6 +162,7 @@ class ReservationApplication(Application[str]):
         """Repairs reservations whose read model and alarm disagree, and says that this
         process is there. How many there were."""
         self._execute(NoteServer(self._token, this_process()))
+        self._execute(ForgetAnswers())
         repaired = 0
         while strays := self._strays():
             mended = self._execute(Reproject(strays))

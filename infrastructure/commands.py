@@ -1,6 +1,6 @@
 """The commands on one reservation, as work for the writer."""
 
-from reservation_expiry.domain.errors import NotDue, NotHeld
+from reservation_expiry.domain.errors import HoldRefused, NotDue, NotHeld
 from reservation_expiry.domain.ids import is_object
 from reservation_expiry.domain.reservation import Reservation, expire, hold
 from reservation_expiry.infrastructure.acting import acting
@@ -39,6 +39,8 @@ class ExpireReservation(Work):
     def run(self, unit: UnitOfWork) -> tuple[Reservation | None, bool]:
         (reservation_id,) = self.aggregate_ids
         current = unit.reservation(reservation_id)
+        if current is not None and current.terms is not None and current.status == "held":
+            raise HoldRefused("guarded", current, "a hold with terms ends by its own clock")
         try:
             events = expire(current, self._now_ms)
         except (NotHeld, NotDue):

@@ -27,7 +27,17 @@ from reservation_expiry.domain.durable_object import (
     RunOutcome,
     StorageWritten,
 )
-from reservation_expiry.domain.events import AlarmScheduled, Expired, Held
+from reservation_expiry.domain.events import (
+    AlarmScheduled,
+    Cancelled,
+    CapacitySet,
+    Confirmed,
+    Expired,
+    Extended,
+    Held,
+    Released,
+)
+from reservation_expiry.domain.terms import Terms
 from reservation_expiry.domain.tokens import TOKEN_NAME
 from reservation_expiry.infrastructure.errors import UndecodableEvent, UnknownTopic
 
@@ -65,6 +75,32 @@ def _decode_storage_written(state: bytes) -> dict[str, Any]:
         "puts": puts,
         "deletes": found.deletes,
         "cleared": found.cleared,
+        VERSION_KEY: found.v,
+    }
+
+
+class _HeldState(msgspec.Struct, forbid_unknown_fields=True):
+    created_at_ms: Integer
+    expires_at_ms: Integer
+    terms: Terms | None = None
+    v: int = 1
+
+
+_decode_held_state = msgspec.json.Decoder(_HeldState).decode
+
+
+def _encode_held(fields: dict[str, Any]) -> bytes:
+    if fields["terms"] is None:
+        del fields["terms"]
+    return _encode(fields)
+
+
+def _decode_held(state: bytes) -> dict[str, Any]:
+    found = _decode_held_state(state)
+    return {
+        "created_at_ms": found.created_at_ms,
+        "expires_at_ms": found.expires_at_ms,
+        "terms": found.terms,
         VERSION_KEY: found.v,
     }
 
@@ -151,9 +187,14 @@ class EventType:
 
 
 EVENT_TYPES = (
-    EventType("reservation.Held", Held),
+    EventType("reservation.Held", Held, encode=_encode_held, decode=_decode_held),
     EventType("reservation.AlarmScheduled", AlarmScheduled),
     EventType("reservation.Expired", Expired),
+    EventType("reservation.Extended", Extended),
+    EventType("reservation.Confirmed", Confirmed),
+    EventType("reservation.Released", Released),
+    EventType("reservation.Cancelled", Cancelled),
+    EventType("item.CapacitySet", CapacitySet),
     EventType(
         "object.StorageWritten",
         StorageWritten,

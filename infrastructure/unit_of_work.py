@@ -15,8 +15,8 @@ from reservation_expiry.domain.durable_object import (
     StoredObject,
     alarm_after,
 )
-from reservation_expiry.domain.events import AlarmScheduled, ReservationEvent
-from reservation_expiry.domain.ids import is_object, reservation_name
+from reservation_expiry.domain.events import AlarmScheduled, CapacitySet, ReservationEvent
+from reservation_expiry.domain.ids import ITEM_PREFIX, is_object, reservation_name
 from reservation_expiry.domain.reservation import Reservation, project, starts_anew
 from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.checksum import chain
@@ -24,6 +24,9 @@ from reservation_expiry.infrastructure.event_mapper import EventMapper, with_aut
 from reservation_expiry.infrastructure.projections import reservation_row
 from reservation_expiry.infrastructure.stores.row_types import EventRow, ObjectRow
 from reservation_expiry.infrastructure.stores.sql.session import Session, TailRow
+from reservation_expiry.infrastructure.units import Units
+
+READ_BACK_EVENTS = 64
 
 
 class Work:
@@ -73,10 +76,11 @@ class UnitOfWork:
         self._objects_before: dict[str, ObjectRow] = {}
         self._objects: dict[str, ObjectRow] = {}
         self._object_alarms: dict[str, int | None] = {}
-        self._events: list[ReservationEvent | ObjectEvent] = []
+        self._events: list[ReservationEvent | ObjectEvent | CapacitySet] = []
         self._authors: dict[int, str] = {}  # of those that have one, by their place there
         self._changed: set[str] = set()
         self._rescheduled: set[str] = set()
+        self.units = Units(session)
         self._after_flush: list[Callable[[], object]] = []
         self._take(*loaded)
 
@@ -117,10 +121,13 @@ class UnitOfWork:
     ) -> Reservation:
         """Adds decided events, with all they imply. The state after them. `by` is the name
         of the token with which their command came."""
-        state = project(self.reservation(reservation_id), events)
+        before = self.reservation(reservation_id)
+        state = project(before, events)
         if state is None:
             raise ValueError(f"{reservation_id} has no hold for {events!r} to follow")
         self._states[reservation_id] = state
+        if state.terms is not None or (before is not None and before.terms is not None):
+            self.units.move(before, state)
         if by is not None:
             self._sign(len(events) * (by,))
         self._events.extend(events)
@@ -128,6 +135,13 @@ class UnitOfWork:
         if any(type(event) is AlarmScheduled for event in events):
             self._rescheduled.add(reservation_id)
         return state
+
+    def set_capacity(self, name: str, capacity: int, by: str | None = None) -> None:
+        """Adds that there are so many units of an item, by whose word."""
+        version = self.units.item(name)[1] + 1
+        self._sign([by])
+        self._events.append(CapacitySet(ITEM_PREFIX + name, version, capacity))
+        self.units.set_capacity(name, version, capacity)
 
     def object_row(self, object_id: str) -> ObjectRow:
         """(id, version, what its alarm is set to), with what this unit of work has added."""
@@ -200,6 +214,7 @@ class UnitOfWork:
             self._write_projections()
         if self._objects:
             self._write_objects()
+        self.units.flush()
         for action in self._after_flush:
             action()
 
@@ -212,9 +227,18 @@ class UnitOfWork:
                 break
         else:
             if events and events[0].originator_version > 1:
-                history = self.session.history(reservation_id)
-                events = deque(self.mapper.decode(reservation_id, *row) for row in history)
+                self._read_back(reservation_id, events)
         return project(None, events)
+
+    def _read_back(self, reservation_id: str, events: deque[ReservationEvent]) -> None:
+        """Puts older events before these, a page at a time, until one starts anew."""
+        while rows := self.session.history_before(
+            reservation_id, events[0].originator_version, READ_BACK_EVENTS
+        ):
+            for row in rows:
+                events.appendleft(self.mapper.decode(reservation_id, *row))
+                if starts_anew(events[0]):
+                    return
 
     def _event_rows(self) -> list[EventRow]:
         position, checksum, _ = self.session.head()

@@ -86,7 +86,9 @@ class AsyncClient:
         found: Mapping[str, Any] = await self._ask(calls.item(name))
         return found
 
-    async def events(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[Mapping[str, Any]]:
+    async def events(
+        self, after: int = 0, *, follow: bool = False
+    ) -> AsyncIterator[Mapping[str, Any]]:
         """The log behind a position, in order; with `follow`, what is to come, too."""
         log_id = None
         while True:
@@ -140,7 +142,9 @@ class AsyncHold:
 
     async def extend(self, ttl: int, *, shorten: bool = False) -> HoldState:
         """To `ttl` seconds from now."""
-        return await self._do("extend", {"ttlSeconds": ttl, **({"shorten": True} if shorten else {})})
+        return await self._do(
+            "extend", {"ttlSeconds": ttl, **({"shorten": True} if shorten else {})}
+        )
 
     async def confirm(self) -> HoldState:
         return await self._do("confirm")

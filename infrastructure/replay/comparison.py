@@ -187,6 +187,9 @@ def _what_differs(row: ReservationRow, right: ReservationRow) -> str:
         "expired_at_ms",
         "expiration_count",
         "alarm_at_ms",
+        "ended_at_ms",
+        "owner",
+        "terms",
     )
     differing = [
         f"{name} is {got!r}, the log says {want!r}"

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.events import (
+    AlarmScheduled,
+    Cancelled,
+    Confirmed,
+    Expired,
+    Extended,
+    Held,
+    Released,
+    ReservationEvent,
+)
 from reservation_expiry.domain.ids import is_reservation, reservation_name
 from reservation_expiry.domain.reservation import Reservation, apply
 from reservation_expiry.infrastructure.event_mapper import EventMapper
@@ -66,6 +75,14 @@ def _change(
                 what, detail = "moved", f"{detail}, was until {before.expires_at_ms}"
         case Expired():
             what, detail = "ended", f"expired at {event.expired_at_ms}"
+        case Extended():
+            what, detail = "moved", f"until {event.expires_at_ms}"
+        case Confirmed():
+            what, detail = "ended", f"confirmed at {event.at_ms}"
+        case Released():
+            what, detail = "ended", f"released at {event.at_ms}"
+        case Cancelled():
+            what, detail = "ended", f"cancelled at {event.at_ms}"
         case AlarmScheduled():
             return None  # the hold that it follows says when
         case _ as never:

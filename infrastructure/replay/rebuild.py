@@ -14,6 +14,7 @@ from typing import Any
 from reservation_expiry.domain.ids import OBJECT_PREFIX
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.replay.comparison import Difference, Found, compare
+from reservation_expiry.infrastructure.replay.item_comparison import ItemsFound, compare_items
 from reservation_expiry.infrastructure.replay.object_comparison import (
     CHUNK_OBJECTS,
     compare_objects,
@@ -75,6 +76,25 @@ class RebuildObjects(RebuildChunk):
         return found, chunk.last_id
 
 
+class RebuildItems(Work):
+    """Compares and repairs the counters and lines of all items."""
+
+    on_tables = True
+
+    def __init__(self, mapper: EventMapper) -> None:
+        self._mapper = mapper
+
+    def run(self, unit: UnitOfWork) -> ItemsFound:
+        found = compare_items(unit.session.reads(), self._mapper)
+        if found.put_items:
+            unit.session.put_items(found.put_items)
+        if found.delete_lines:
+            unit.session.delete_lines(found.delete_lines)
+        if found.put_lines:
+            unit.session.put_lines(found.put_lines)
+        return found
+
+
 def _repair_alarms(unit: UnitOfWork, found: Found) -> None:
     if found.put_alarms:
         unit.session.put_alarms(found.put_alarms)
@@ -103,6 +123,9 @@ def rebuild(
             room = REPORTED_DIFFERENCES - len(report.differences)
             report.differences += found.differences[:room]
             progress(found.events)
+    items: ItemsFound = execute(RebuildItems(mapper))
+    report.repaired += len(items.put_items) + len(items.put_lines) + len(items.delete_lines)
+    report.differences += items.differences[: REPORTED_DIFFERENCES - len(report.differences)]
     return report
 
 

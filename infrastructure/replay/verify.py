@@ -20,6 +20,7 @@ from reservation_expiry.domain.ids import (
     OBJECT_PREFIX,
     is_name,
     is_reservation,
+    item_name,
     parse_object_id,
     reservation_name,
 )
@@ -27,6 +28,7 @@ from reservation_expiry.infrastructure.checksum import GENESIS, chain
 from reservation_expiry.infrastructure.errors import DamagedLog, StoreDamaged
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.replay.comparison import Difference, Found, compare
+from reservation_expiry.infrastructure.replay.item_comparison import compare_items
 from reservation_expiry.infrastructure.replay.object_comparison import (
     CHUNK_OBJECTS,
     compare_objects,
@@ -99,7 +101,12 @@ class AllObjects:
     """The durable objects, whatever their number."""
 
 
-Part = NameRange | PositionRange | AllObjects
+@dataclass(frozen=True, slots=True)
+class AllItems:
+    """The items and the lines of holds that take units of them."""
+
+
+Part = NameRange | PositionRange | AllObjects | AllItems
 Progress = Callable[[int], object]
 RunParts = Callable[[Iterable[Part]], Iterable[VerifyReport]]
 
@@ -120,6 +127,7 @@ def verify_with(store: Store, run_parts: RunParts) -> VerifyReport:
         report = _verify_head(reads)
         parts: list[Part] = [
             AllObjects(),
+            AllItems(),
             *_position_ranges(report.head),
             *_name_ranges(reads, report.head),
         ]
@@ -139,6 +147,12 @@ def verify_part(
         if isinstance(part, PositionRange):
             return _verify_positions(reads, part, progress)
         report = VerifyReport()
+        if isinstance(part, AllItems):
+            try:
+                report.add(*compare_items(reads.rows, mapper).differences)
+            except StoreDamaged as error:
+                report.cannot_read("", None, f"the items: {error}")
+            return report
         chunks = (
             _name_chunks(reads, mapper, part, report)
             if isinstance(part, NameRange)
@@ -301,7 +315,7 @@ def is_ours(originator_id: str) -> bool:
     """Whether it is an id that a reservation or a durable object can have."""
     if is_reservation(originator_id):
         return is_name(reservation_name(originator_id))
-    return parse_object_id(originator_id) is not None
+    return parse_object_id(originator_id) is not None or item_name(originator_id) is not None
 
 
 def _gap(last: int, position: int) -> Iterator[Difference]:

@@ -6,8 +6,20 @@ from dataclasses import dataclass
 AlarmRow = tuple[str, float | None, bytes]
 """(id, next_run_time in Unix seconds or None when parked, job_state)"""
 
-ReservationRow = tuple[str, int, str, int, int, int | None, int, int | None]
-"""(name, version, status, created, expires and expired at in ms, count, alarm at in ms)"""
+ReservationRow = tuple[
+    str, int, str, int, int, int | None, int, int | None, int | None, str | None, str | None
+]
+"""(name, version, status, created, expires and expired at in ms, count, alarm at and ended at
+in ms, owner, terms as JSON)"""
+
+ItemRow = tuple[str, int, int, int, int]
+"""(name, version, capacity, units held, units confirmed)"""
+
+LineRow = tuple[str, str, str, int]
+"""(item/hold, item, hold, units)"""
+
+AnswerRow = tuple[str, str, int, int | None, bytes, int]
+"""(key, fingerprint of the request, status, version of the hold, body, when in ms)"""
 
 
 ObjectRow = tuple[str, int, int | None]

@@ -35,6 +35,10 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
+def _texts_or_none(values: Iterable[str | None]) -> str:
+    return "{" + ",".join(["NULL" if v is None else _quoted(v) for v in values]) + "}"
+
+
 def _numbers(values: Iterable[float | None]) -> str:
     return "{" + ",".join(["NULL" if v is None else repr(v) for v in values]) + "}"
 
@@ -45,7 +49,7 @@ def _bytes(values: Iterable[bytes]) -> str:
 
 _LITERAL_OF: Mapping[Kind, Callable[[Iterable[Any]], str]] = {
     "key": texts,
-    "text": texts,
+    "text": _texts_or_none,
     "integer": _numbers,
     "seconds": _numbers,
     "bytes": _bytes,

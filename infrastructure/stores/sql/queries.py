@@ -11,13 +11,24 @@ from reservation_expiry.domain.ids import ID_PREFIX, OBJECT_PREFIX
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.instants import ms_of_seconds
-from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AlarmScope, TokenRow
+from reservation_expiry.infrastructure.projections import reservation_of
+from reservation_expiry.infrastructure.stores.row_types import (
+    AlarmRow,
+    AlarmScope,
+    ItemRow,
+    TokenRow,
+)
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.head import Head, read_head, read_life
 from reservation_expiry.infrastructure.stores.sql.pages import read_page
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
-from reservation_expiry.infrastructure.stores.sql.tables import ALARMS, RESERVATIONS, TOKENS
+from reservation_expiry.infrastructure.stores.sql.tables import (
+    ALARMS,
+    ITEMS,
+    RESERVATIONS,
+    TOKENS,
+)
 from reservation_expiry.infrastructure.stores.sql.typed import ID, checked
 
 _RESERVATION = f"SELECT {RESERVATIONS.selected} FROM reservations"
@@ -86,6 +97,20 @@ class Queries:
             f"{_RESERVATION} WHERE {' AND '.join(wheres)} ORDER BY name LIMIT ?", (*values, limit)
         )
         return _reservations(rows)
+
+    def items(self, after: str = "", limit: int = HISTORY_ROWS) -> list[ItemRow]:
+        """Up to `limit` items, by name, those after the name `after`."""
+        rows = self._all(
+            f"SELECT {ITEMS.selected} FROM items WHERE name > ? ORDER BY name LIMIT ?",
+            (after, limit),
+        )
+        return checked("items", rows, ITEMS.python_types)
+
+    def item(self, name: str) -> ItemRow | None:
+        found: ItemRow | None = self._one(
+            f"SELECT {ITEMS.selected} FROM items WHERE name = ?", (name,)
+        )
+        return found
 
     def events_of(
         self, originator_id: str, *, after_version: int = 0, limit: int
@@ -321,7 +346,7 @@ class Queries:
 
 def _reservations(rows: list[tuple[Any, ...]]) -> list[Reservation]:
     rows = checked("reservations", rows, RESERVATIONS.python_types)
-    return [Reservation(ID_PREFIX + row[0], *row[1:]) for row in rows]
+    return [reservation_of(row) for row in rows]
 
 
 def _ms(seconds: object) -> int | None:

@@ -10,8 +10,11 @@ from reservation_expiry.infrastructure.errors import DamagedLog, LogDeleted, Sto
 from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
     AlarmScope,
+    AnswerRow,
     Chunk,
     EventRow,
+    ItemRow,
+    LineRow,
     ObjectChunk,
     ObjectRow,
     OwnedRow,
@@ -27,8 +30,11 @@ from reservation_expiry.infrastructure.stores.sql.head import Head, Life, read_h
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
 from reservation_expiry.infrastructure.stores.sql.tables import (
     ALARMS,
+    ANSWERS,
     EVENTS,
     EVERYTHING,
+    ITEMS,
+    LINES,
     OBJECTS,
     OWNERS,
     RESERVATIONS,
@@ -49,6 +55,13 @@ TailRow = tuple[str, int, str, bytes]
 _HISTORY = """
 SELECT originator_version, topic, CAST(state AS BLOB) FROM events
 WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version"""
+_HISTORY_BEFORE = """
+SELECT originator_version, topic, CAST(state AS BLOB) FROM events
+WHERE originator_id = ? AND originator_version < ? ORDER BY originator_version DESC LIMIT ?"""
+_OVERDUE_OF = """
+SELECT name FROM reservations JOIN lines ON lines.hold = reservations.name
+WHERE lines.id > ? AND lines.id < ? AND status = 'held' AND expires_at_ms <= ?
+ORDER BY name"""
 _ALARM = f"SELECT {ALARMS.selected} FROM alarms"
 _IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
 # In an order, so that a table is read by its key and an index by itself.
@@ -147,6 +160,16 @@ class Session(ABC):
     def history(self, aggregate_id: str, after_version: int = 0) -> list[tuple[int, str, bytes]]:
         """All events of one aggregate, or those behind a version: (version, topic, state)."""
         return self._fetch(_HISTORY, (aggregate_id, after_version))
+
+    def history_before(
+        self, aggregate_id: str, version: int, limit: int
+    ) -> list[tuple[int, str, bytes]]:
+        """The newest events of one aggregate before a version, the newest first."""
+        return self._fetch(_HISTORY_BEFORE, (aggregate_id, version, limit))
+
+    def reads(self) -> Rows:
+        """Reads that see what the transaction has written."""
+        return self._rows()
 
     def head(self) -> Head:
         """The newest committed event, or the transaction's own newest. Raises LogDeleted if
@@ -262,6 +285,37 @@ class Session(ABC):
     def chunk(self, after_name: str, limit: int) -> Chunk:
         """The log and its projections for the next `limit` names (see `chunks.py`)."""
         return read_chunk(self._rows(), after_name, limit)
+
+    # Units of items, and answers
+
+    def items(self, names: Sequence[str]) -> list[ItemRow]:
+        among, wanted = self._among("name", names)
+        return self._fetch(f"SELECT {ITEMS.selected} FROM items WHERE {among}", (wanted,))
+
+    def put_items(self, rows: Sequence[ItemRow]) -> None:
+        self._put(ITEMS, rows)
+
+    def put_lines(self, rows: Sequence[LineRow]) -> None:
+        self._put(LINES, rows)
+
+    def delete_lines(self, ids: Sequence[str]) -> None:
+        self._delete("lines", ids)
+
+    def overdue_of(self, item: str, now_ms: int) -> list[str]:
+        """Names of the holds with a line of the item whose time was up and that have not
+        been ended."""
+        return [row[0] for row in self._fetch(_OVERDUE_OF, (f"{item}/", f"{item}0", now_ms))]
+
+    def answer(self, key: str) -> AnswerRow | None:
+        select = f"SELECT {ANSWERS.selected} FROM answers WHERE id = ?"
+        found: AnswerRow | None = self._one(select, (key,))
+        return found
+
+    def put_answers(self, rows: Sequence[AnswerRow]) -> None:
+        self._put(ANSWERS, rows)
+
+    def forget_answers(self, before_ms: int) -> None:
+        self._write("answers", "DELETE FROM answers WHERE at_ms < ?", (before_ms,))
 
     # Projections that are damaged
 

@@ -135,7 +135,44 @@ RESERVATIONS = Table(
         Column("expired_at_ms", "integer", required=False),
         Column("expiration_count", "integer"),
         Column("alarm_at_ms", "integer", required=False),
+        Column("ended_at_ms", "integer", required=False),
+        Column("owner", "text", required=False),
+        Column("terms", "text", required=False),
     ),
+)
+# How many units of each item there are and are taken, and by which holds: a line's key is
+# its item, a slash and its hold.
+ITEMS = Table(
+    "items",
+    (
+        Column("name", "key"),
+        Column("version", "integer"),
+        Column("capacity", "integer"),
+        Column("held", "integer"),
+        Column("confirmed", "integer"),
+    ),
+)
+LINES = Table(
+    "lines",
+    (
+        Column("id", "key"),
+        Column("item", "text"),
+        Column("hold", "text"),
+        Column("units", "integer"),
+    ),
+)
+# What was answered to requests that carry an Idempotency-Key.
+ANSWERS = Table(
+    "answers",
+    (
+        Column("id", "key"),
+        Column("fingerprint", "text"),
+        Column("status", "integer"),
+        Column("version", "integer", required=False),
+        Column("body", "bytes"),
+        Column("at_ms", "integer"),
+    ),
+    indexes=(("answers_by_time", "at_ms"),),
 )
 # How far each durable object is, and its storage as it was once.
 OBJECTS = Table(
@@ -180,6 +217,6 @@ SERVERS = Table(
 )
 
 # What is made anew, empty, where it has gone.
-REMADE = (ALARMS, RESERVATIONS, OBJECTS, SNAPSHOTS, OWNERS, OWNERSHIPS)
+REMADE = (ALARMS, RESERVATIONS, OBJECTS, SNAPSHOTS, OWNERS, OWNERSHIPS, ITEMS, LINES, ANSWERS)
 # What is in a log, with all that follows from it and stands beside it.
 EVERYTHING = (EVENTS, *REMADE, TOKENS, SERVERS)

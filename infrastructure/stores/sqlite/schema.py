@@ -122,11 +122,39 @@ CREATE TABLE servers (
     seen_at_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+# Terms of holds. The read model may have been lost: then it is made as it was first.
+TERMS_TABLES = f"""{PROJECTION_TABLES}
+ALTER TABLE reservations ADD COLUMN ended_at_ms INTEGER;
+ALTER TABLE reservations ADD COLUMN owner TEXT;
+ALTER TABLE reservations ADD COLUMN terms TEXT;
+CREATE TABLE IF NOT EXISTS items (
+    name TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    capacity INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    confirmed INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lines (
+    id TEXT NOT NULL PRIMARY KEY,
+    item TEXT NOT NULL,
+    hold TEXT NOT NULL,
+    units INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS answers (
+    id TEXT NOT NULL PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    status INTEGER NOT NULL,
+    version INTEGER,
+    body BLOB NOT NULL,
+    at_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS answers_by_time ON answers (at_ms);
+"""
 # Released: never edited, whatever `sql/tables.py` comes to say.
 MIGRATIONS: tuple[str, ...] = (
     LOG_TABLES + PROJECTION_TABLES,
     OBJECT_TABLES + OWNER_TABLES,
-    TOKEN_TABLES + NAMESPACE_TABLES,
+    TOKEN_TABLES + NAMESPACE_TABLES + TERMS_TABLES,
 )
 
 TYPES: Mapping[Kind, str] = {
