@@ -89,6 +89,7 @@ class ServiceClient:
         *segments: str,
         query: Mapping[str, object] | None = None,
         body: object = None,
+        headers: Mapping[str, str] | None = None,
         member: str | None = None,
     ) -> Any:
         """What it answers to a request on a path of these segments, or a member of that;
@@ -100,7 +101,7 @@ class ServiceClient:
             path += "?" + urlencode(wanted)
         sent = None if body is None else json.dumps(body).encode()
         try:
-            self._connection.request(method, path, sent, self._headers)
+            self._connection.request(method, path, sent, {**self._headers, **(headers or {})})
             response = self._connection.getresponse()
             content = response.read(ANSWER_BYTES)
         except (OSError, HTTPException) as error:

@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from reservation_expiry.api.alarm_routes import add_alarm_routes
 from reservation_expiry.api.contract import Contract, add_contract_routes
 from reservation_expiry.api.holds import add_hold_routes
+from reservation_expiry.api.openapi import add_openapi_route
 from reservation_expiry.api.paths import NormalisedPaths
 from reservation_expiry.api.problems import problem, problem_of, too_large, unexpected
 from reservation_expiry.api.read_routes import add_read_routes
@@ -44,6 +45,7 @@ def create_app(
     add_read_routes(app, application, namespace)
     add_alarm_routes(app, application)
     add_hold_routes(app, application)
+    add_openapi_route(app)
     if schedules is not None:
         add_schedule_routes(app, schedules)
     app.register_error_handler(ReservationExpiryError, problem_of)

@@ -36,6 +36,8 @@ COMMANDS = {
     "hold": "reservation_expiry.api.cli.reservations:hold",
     "namespace": "reservation_expiry.api.cli.namespaces:namespace",
     "list": "reservation_expiry.api.cli.reservations:list_reservations",
+    "holds": "reservation_expiry.api.cli.holds:holds",
+    "items": "reservation_expiry.api.cli.holds:items",
     "log": "reservation_expiry.api.cli.log:log",
     "login": "reservation_expiry.api.cli.login:login",
     "logout": "reservation_expiry.api.cli.login:logout",

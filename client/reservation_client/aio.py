@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -172,7 +173,5 @@ class AsyncHold:
     ) -> None:
         if self.state.status != "held":
             return
-        try:
+        with suppress(AlreadyExpired, AlreadyReleased):  # it is free then, as it is to be
             await self.release()
-        except (AlreadyExpired, AlreadyReleased):
-            pass  # it is free again, which is all that was wanted

@@ -51,7 +51,7 @@ def asked(call: Call) -> Steps:
         else:
             why = f"it did not answer: {answer}"
         if attempt < ATTEMPTS:
-            yield Wait(min(wait, MAX_WAIT_SECONDS) * random.uniform(0.5, 1.0))
+            yield Wait(min(wait, MAX_WAIT_SECONDS) * random.uniform(0.5, 1.0))  # noqa: S311  no secret
             wait *= 2
     raise Unavailable(f"{call.method} {call.path}, {ATTEMPTS} times: {why}")
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -85,7 +86,9 @@ class Client:
         found: Mapping[str, Any] = self._ask(calls.item(name))
         return found
 
-    def events(self, after: int = 0, *, follow: bool = False) -> Iterator[Mapping[str, Any]]:
+    def events(
+        self, after: int = 0, *, follow: bool = False
+    ) -> Iterator[Mapping[str, Any]]:
         """The log behind a position, in order; with `follow`, what is to come, too."""
         log_id = None
         while True:
@@ -138,7 +141,7 @@ class Hold:
 
     def extend(self, ttl: int, *, shorten: bool = False) -> HoldState:
         """To `ttl` seconds from now."""
-        return self._do("extend", {"ttlSeconds": ttl, **({"shorten": True} if shorten else {})})
+        return self._do("extend", {"ttlSeconds": ttl, "shorten": shorten})
 
     def confirm(self) -> HoldState:
         return self._do("confirm")
@@ -166,7 +169,5 @@ class Hold:
     ) -> None:
         if self.state.status != "held":
             return
-        try:
+        with suppress(AlreadyExpired, AlreadyReleased):  # it is free then, as it is to be
             self.release()
-        except (AlreadyExpired, AlreadyReleased):
-            pass  # it is free again, which is all that was wanted
