@@ -26,8 +26,8 @@ def hold_fields(state: Reservation, now_ms: int) -> dict[str, Any]:
     """A hold for clients; never its secret, nor the hash of it."""
     terms = state.terms
     is_overdue = state.status == "held" and state.expires_at_ms <= now_ms
-    metadata = None if terms is None or terms.metadata is None else msgspec.Raw(
-        terms.metadata.encode()
+    metadata = (
+        None if terms is None or terms.metadata is None else msgspec.Raw(terms.metadata.encode())
     )
     return {
         "hold": state.name,

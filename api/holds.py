@@ -224,9 +224,7 @@ class HoldViews:
         aggregate_id(name)
         state, now_ms = self._application.get(name), self._application.clock.now_ms()
         if state is None or state.terms is None:
-            return problem(
-                HTTPStatus.NOT_FOUND, "hold-not-found", f"{name} is no hold with terms."
-            )
+            return problem(HTTPStatus.NOT_FOUND, "hold-not-found", f"{name} is no hold with terms.")
         return _response(Answered(200, state.version, shown_hold(state, now_ms)))
 
     def set_item(self, name: str, body: CapacityBody, keyed: Keyed | None) -> Response:

@@ -37,7 +37,9 @@ def put(
         if hold.terms is None or hold.terms.secret is None or not hold.terms.knows(secret):
             raise HoldRefused("already-held", hold)
         if expires_at_ms > hold.terms.until_ms:
-            raise HoldRefused("beyond-until", hold, f"nothing extends it beyond {hold.terms.until_ms}")
+            raise HoldRefused(
+                "beyond-until", hold, f"nothing extends it beyond {hold.terms.until_ms}"
+            )
     version = 0 if hold is None else hold.version
     return (
         Held(hold_id, version + 1, now_ms, expires_at_ms, terms),

@@ -28,6 +28,7 @@ from reservation_expiry.infrastructure.units import Units
 
 READ_BACK_EVENTS = 64
 
+
 class Work:
     """One command, for the writer to run in a transaction together with others.
 
