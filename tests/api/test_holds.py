@@ -178,7 +178,8 @@ def test_if_match_names_the_version(client: FlaskClient) -> None:
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b'{"ttlSeconds":0}', b'{"ttlSeconds":true}', b'{"ttlSeconds":5,"x":1}',
-     b'{"ttlSeconds":5,"lines":[{"item":"a b"}]}', b'{"ttlSeconds":5,"lines":[{"item":"a","units":0}]}'],
+     b'{"ttlSeconds":5,"lines":[{"item":"a b"}]}',
+     b'{"ttlSeconds":5,"lines":[{"item":"a","units":0}]}'],
 )  # fmt: skip
 def test_a_bad_body_is_told_what_is_allowed(client: FlaskClient, body: bytes) -> None:
     answer = client.put("/holds/cart-1", data=body)
