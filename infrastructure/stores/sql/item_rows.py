@@ -28,7 +28,7 @@ def reservation_of(row: tuple[Any, ...]) -> Reservation:
         terms = None if row[10] is None else _decode(row[10])
     except msgspec.MsgspecError as error:
         raise StoreDamaged(f"the terms of {row[0]} cannot be read: {error}") from error
-    return Reservation(ID_PREFIX + row[0], *row[1:9], terms)
+    return Reservation(ID_PREFIX + row[0], *row[1:9], terms=terms)
 
 
 def holds_that_take(rows: Rows) -> Iterator[Reservation]:
