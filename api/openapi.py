@@ -121,7 +121,7 @@ OTHERS: Sequence[Other] = (
     Other("GET", "/whoami", "Whose token that is, and of which namespace"),
     Other("GET", "/openapi.json", "This document"),
     Other("GET", "/events", "The log, in order", (*_PAGE, "last", "log"), answers=(200, 409)),
-    Other("GET", "/reservations", "Reservations by name", ("status", "prefix", "dueBefore", *_PAGE)),
+    Other("GET", "/reservations", "By name", ("status", "prefix", "dueBefore", *_PAGE)),
     Other("GET", "/reservations/<name>", "A reservation", answer=Reservation),
     Other(
         "POST",
@@ -142,7 +142,7 @@ OTHERS: Sequence[Other] = (
     Other("GET", "/alarms", "Alarms, the next first", ("state", *_PAGE)),
     Other("POST", "/alarms/redrive", "Give parked alarms a fresh start", answers=(200, 404)),
     Other("GET", "/schedules/<name>", "Its events, by id", ("parked", *_PAGE)),
-    Other("GET", "/schedules/<name>/events/<id>", "A scheduled event", answers=(200, 304, 404, 412)),
+    Other("GET", "/schedules/<name>/events/<id>", "One of them", answers=(200, 304, 404, 412)),
     Other(
         "PUT",
         "/schedules/<name>/events/<id>",
@@ -212,7 +212,9 @@ def _structs() -> list[type[msgspec.Struct]]:
 
 
 def _components() -> dict[str, Any]:
-    _, schemas = msgspec.json.schema_components(_structs(), "#/components/schemas/{name}")
+    _, schemas = msgspec.json.schema_components(
+        _structs(), ref_template="#/components/schemas/{name}"
+    )
     return schemas
 
 

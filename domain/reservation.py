@@ -151,18 +151,15 @@ def apply(reservation: Reservation | None, event: ReservationEvent) -> Reservati
             reservation.terms,
         )
     if type(event) is AlarmScheduled:
-        return Reservation(
-            reservation.id,
-            event.originator_version,
-            reservation.status,
-            reservation.created_at_ms,
-            reservation.expires_at_ms,
-            reservation.expired_at_ms,
-            reservation.expiration_count,
-            event.scheduled_time_ms,
-            reservation.ended_at_ms,
-            reservation.terms,
-        )
+        version, at_ms = event.originator_version, event.scheduled_time_ms
+        return Reservation(reservation.id, version, *reservation[2:7], at_ms, *reservation[8:])
+    return _after_command(reservation, event)
+
+
+def _after_command(
+    reservation: Reservation, event: Extended | Confirmed | Released | Cancelled
+) -> Reservation:
+    """What only holds with terms go through."""
     version = event.originator_version
     if type(event) is Extended:
         terms = None if reservation.terms is None else reservation.terms.extended()

@@ -5,6 +5,7 @@ The answer to a request with an Idempotency-Key is written with what the command
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from reservation_expiry.domain.errors import HoldRefused, NotDue, NotHeld
@@ -149,10 +150,8 @@ class SetCapacity(Command):
 
 
 def end_if_due(unit: UnitOfWork, hold_id: str) -> None:
-    try:
+    with suppress(NotHeld, NotDue):
         unit.append(hold_id, expire(unit.reservation(hold_id), unit.now_ms))
-    except (NotHeld, NotDue):
-        pass
 
 
 def _available(unit: UnitOfWork, line: Line, own: dict[str, int]) -> int:

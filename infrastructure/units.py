@@ -59,8 +59,9 @@ class Units:
     def move(self, before: Reservation | None, after: Reservation) -> None:
         """The hold was as before and is as after."""
         for state, sign in ((before, -1), (after, 1)):
+            if state is None:
+                continue
             for item, units in lines_taken(state):
-                assert state is not None
                 counter = self._held if state.status == "held" else self._confirmed
                 counter[item] += sign * units
                 key = f"{item}/{state.name}"

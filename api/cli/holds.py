@@ -227,7 +227,7 @@ def _ask_here(
                 headers=headers,
             )
         )
-        found = answer.get_json(silent=True)
+        found: Any = answer.get_json(silent=True)
         if answer.status_code >= 300:
             raise ServiceRefused(answer.status_code, str(found["detail"]))
         return found

@@ -86,9 +86,7 @@ class Client:
         found: Mapping[str, Any] = self._ask(calls.item(name))
         return found
 
-    def events(
-        self, after: int = 0, *, follow: bool = False
-    ) -> Iterator[Mapping[str, Any]]:
+    def events(self, after: int = 0, *, follow: bool = False) -> Iterator[Mapping[str, Any]]:
         """The log behind a position, in order; with `follow`, what is to come, too."""
         log_id = None
         while True:

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field
 from reservation_expiry.domain.ids import ITEM_PREFIX, item_name
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EventMapper
-from reservation_expiry.infrastructure.projections import reservation_of
 from reservation_expiry.infrastructure.replay.comparison import Difference
 from reservation_expiry.infrastructure.stores.row_types import ItemRow, LineRow
+from reservation_expiry.infrastructure.stores.sql.item_rows import (
+    all_items,
+    all_lines,
+    capacity_events,
+    holds_that_take,
+)
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
-from reservation_expiry.infrastructure.stores.sql.tables import ITEMS, LINES, RESERVATIONS
 from reservation_expiry.infrastructure.units import DEFAULT_CAPACITY, lines_taken
-
-_TAKING = f"""
-SELECT {RESERVATIONS.selected} FROM reservations
-WHERE terms IS NOT NULL AND status IN ('held', 'confirmed')"""
-_CAPACITIES = """
-SELECT originator_id, originator_version, topic, CAST(state AS BLOB) FROM events
-WHERE originator_id > ? AND originator_id < ? ORDER BY originator_id, originator_version"""
 
 
 @dataclass(slots=True)
@@ -38,12 +35,11 @@ def compare_items(rows: Rows, mapper: EventMapper) -> ItemsFound:
     capacities = _capacities(rows, mapper, found)
     taken: Counter[tuple[str, str]] = Counter()
     lines: dict[str, LineRow] = {}
-    for row in rows.stream(_TAKING):
-        state = reservation_of(row)
+    for state in holds_that_take(rows):
         for item, units in lines_taken(state):
             taken[item, state.status] += units
             lines[f"{item}/{state.name}"] = (f"{item}/{state.name}", item, state.name, units)
-    there = {row[0]: row for row in rows.stream(f"SELECT {ITEMS.selected} FROM items")}
+    there = {row[0]: row for row in all_items(rows)}
     for name in sorted({*capacities, *there, *(item for item, _ in taken)}):
         version, capacity = capacities.get(name, (0, DEFAULT_CAPACITY))
         right = (name, version, capacity, taken[name, "held"], taken[name, "confirmed"])
@@ -57,7 +53,7 @@ def compare_items(rows: Rows, mapper: EventMapper) -> ItemsFound:
 def _capacities(rows: Rows, mapper: EventMapper, found: ItemsFound) -> dict[str, tuple[int, int]]:
     """(version, capacity) of each item that was set."""
     capacities: dict[str, tuple[int, int]] = {}
-    for row in rows.stream(_CAPACITIES, (ITEM_PREFIX, ITEM_PREFIX[:-1] + "0")):
+    for row in capacity_events(rows):
         try:
             event = mapper.decode(*row)
         except UndecodableEvent as error:
@@ -70,7 +66,7 @@ def _capacities(rows: Rows, mapper: EventMapper, found: ItemsFound) -> dict[str,
 
 
 def _compare_lines(rows: Rows, right: dict[str, LineRow], found: ItemsFound) -> None:
-    for row in rows.stream(f"SELECT {LINES.selected} FROM lines"):
+    for row in all_lines(rows):
         if right.get(row[0]) == row:
             del right[row[0]]
         elif row[0] not in right:

@@ -1,5 +1,7 @@
 """Holds with terms over HTTP, on both stores: faults F11 to F16 and units of items."""
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -178,7 +180,8 @@ def test_if_match_names_the_version(client: FlaskClient) -> None:
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b'{"ttlSeconds":0}', b'{"ttlSeconds":true}', b'{"ttlSeconds":5,"x":1}',
-     b'{"ttlSeconds":5,"lines":[{"item":"a b"}]}', b'{"ttlSeconds":5,"lines":[{"item":"a","units":0}]}'],
+     b'{"ttlSeconds":5,"lines":[{"item":"a b"}]}',
+     b'{"ttlSeconds":5,"lines":[{"item":"a","units":0}]}'],
 )  # fmt: skip
 def test_a_bad_body_is_told_what_is_allowed(client: FlaskClient, body: bytes) -> None:
     answer = client.put("/holds/cart-1", data=body)
@@ -207,3 +210,18 @@ def test_deleted_counters_of_holds_are_named_by_verify_and_mended_by_rebuild(
     assert verify(store, application.mapper).differences == []
     assert (item(client, "floor"), item(client, "seat")) == ((2, 3, 5), (1, 0, 0))
     store.close()
+
+
+def test_ten_units_asked_two_hundred_times_at_once_for_three_are_held_three_times(
+    client: FlaskClient,
+) -> None:
+    client.put("/items/floor", json={"capacity": 10})
+
+    def ask(number: int) -> int:
+        with client.application.test_client() as own:
+            return put(own, f"cart-{number}", floor=3).status_code
+
+    with ThreadPoolExecutor(24) as threads:
+        answers = Counter(threads.map(ask, range(200)))
+    assert answers == {201: 3, 409: 197}
+    assert item(client, "floor") == (9, 0, 1)

@@ -20,7 +20,13 @@ from eventsourcing.persistence import StoredEvent
 from reservation_expiry.domain import durable_object as domain_object
 from reservation_expiry.domain import events as domain_events
 from reservation_expiry.domain.durable_object import ObjectEvent
-from reservation_expiry.domain.events import AlarmScheduled, Expired, Held, ReservationEvent
+from reservation_expiry.domain.events import (
+    AlarmScheduled,
+    CapacitySet,
+    Expired,
+    Held,
+    ReservationEvent,
+)
 from reservation_expiry.domain.reservation import project
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.checksum import GENESIS, chain
@@ -86,7 +92,15 @@ def test_every_topic_stands_in_the_documents() -> None:
 
 def test_every_event_is_in_the_table_and_has_a_golden_file() -> None:
     in_table = {event_type.event_class for event_type in EVENT_TYPES}
-    assert event_classes() == {*get_args(ReservationEvent), *get_args(ObjectEvent)} == in_table
+    assert (
+        event_classes()
+        == {
+            *get_args(ReservationEvent),
+            *get_args(ObjectEvent),
+            CapacitySet,
+        }
+        == in_table
+    )
     assert {golden(path)["event"]["class"] for path in GOLDEN} == {c.__name__ for c in in_table}
     assert {golden(path)["topic"] for path in GOLDEN} == EventMapper().topics
 

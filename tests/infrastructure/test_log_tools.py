@@ -95,7 +95,7 @@ DAMAGE = {
         "missing from the read model",
     ),
     "a read-model row of nothing": (
-        "INSERT INTO reservations VALUES ('zzz', 1, 'held', 1, 2, NULL, 0, 2)",
+        "INSERT INTO reservations VALUES ('zzz', 1, 'held', 1, 2, NULL, 0, 2, NULL, NULL, NULL)",
         None,
         "the log does not",
     ),

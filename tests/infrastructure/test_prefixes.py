@@ -47,7 +47,7 @@ def test_f47_a_list_of_keys_goes_to_the_end_of_unicode(address: Address) -> None
 
 def stored(address: Address) -> Store:
     """Rows of the projections with names that no door lets in, to have SQL decide on them."""
-    insert = "INSERT INTO reservations VALUES (?, 2, 'held', 1, 2, NULL, 0, 2)"
+    insert = "INSERT INTO reservations VALUES (?, 2, 'held', 1, 2, NULL, 0, 2, NULL, NULL, NULL)"
     for key in KEYS:
         sql(address, insert, key)
         sql(address, "INSERT INTO objects VALUES (?, 1, NULL)", f"object/A{key}")

@@ -50,6 +50,7 @@ _EMPTY = """
 SET lock_timeout = 2000;
 SET search_path = "{0}";
 DELETE FROM events; DELETE FROM alarms; DELETE FROM reservations; DELETE FROM objects;
+DELETE FROM items; DELETE FROM lines; DELETE FROM answers;
 DELETE FROM snapshots; DELETE FROM owners; DELETE FROM ownerships; DELETE FROM writers;
 DELETE FROM tokens; DELETE FROM servers;
 DELETE FROM log_head;

@@ -11,7 +11,6 @@ from reservation_expiry.domain.ids import ID_PREFIX, OBJECT_PREFIX
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.errors import StoreDamaged
 from reservation_expiry.infrastructure.instants import ms_of_seconds
-from reservation_expiry.infrastructure.projections import reservation_of
 from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
     AlarmScope,
@@ -20,6 +19,7 @@ from reservation_expiry.infrastructure.stores.row_types import (
 )
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.head import Head, read_head, read_life
+from reservation_expiry.infrastructure.stores.sql.item_rows import reservation_of
 from reservation_expiry.infrastructure.stores.sql.pages import read_page
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader

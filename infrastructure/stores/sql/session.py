@@ -1,8 +1,7 @@
 """The statements of a write transaction that are the same for every store."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 from reservation_expiry.domain.ids import ID_PREFIX, reservation_name
 from reservation_expiry.infrastructure.checksum import GENESIS
@@ -10,38 +9,25 @@ from reservation_expiry.infrastructure.errors import DamagedLog, LogDeleted, Sto
 from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
     AlarmScope,
-    AnswerRow,
     Chunk,
     EventRow,
-    ItemRow,
-    LineRow,
     ObjectChunk,
     ObjectRow,
-    OwnedRow,
-    OwnerRow,
     ReservationRow,
-    ServerRow,
     SnapshotRow,
-    TokenRow,
 )
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
+from reservation_expiry.infrastructure.stores.sql.beside_the_log import BesideTheLog
 from reservation_expiry.infrastructure.stores.sql.chunks import read_chunk, read_object_chunk
 from reservation_expiry.infrastructure.stores.sql.head import Head, Life, read_head, read_life
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
 from reservation_expiry.infrastructure.stores.sql.tables import (
     ALARMS,
-    ANSWERS,
     EVENTS,
     EVERYTHING,
-    ITEMS,
-    LINES,
     OBJECTS,
-    OWNERS,
     RESERVATIONS,
-    SERVERS,
     SNAPSHOTS,
-    TOKENS,
-    Table,
 )
 
 # How many of an aggregate's newest events are fetched to decide on it: the current hold's.
@@ -58,7 +44,6 @@ WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version""
 _HISTORY_BEFORE = """
 SELECT originator_version, topic, CAST(state AS BLOB) FROM events
 WHERE originator_id = ? AND originator_version < ? ORDER BY originator_version DESC LIMIT ?"""
-_OVERDUE_OF = """
 SELECT name FROM reservations JOIN lines ON lines.hold = reservations.name
 WHERE lines.id > ? AND lines.id < ? AND status = 'held' AND expires_at_ms <= ?
 ORDER BY name"""
@@ -85,20 +70,9 @@ SELECT ? || name, alarm_at_ms FROM reservations WHERE alarm_at_ms IS NOT NULL AN
 ORDER BY name LIMIT ?"""
 _DELETED = "UPDATE log_head SET position = 0, checksum = ?, projected_position = 0, tombstone = ?"
 MOVE_HEAD = "UPDATE log_head SET position = ?, checksum = ?, projected_position = ?"
-_ACQUIRE = """
-INSERT INTO ownerships (id, owner, wanted) VALUES (?, ?, 0)
-ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, wanted = 0
-WHERE ownerships.owner = excluded.owner OR NOT EXISTS (
-    SELECT 1 FROM owners WHERE token = ownerships.owner AND until_ms > ?)"""
-_OWNED = """
-SELECT ownerships.id, owner, version, alarm_at_ms
-FROM ownerships LEFT JOIN objects ON objects.id = ownerships.id WHERE """
-_RENEW_OWNER = """
-INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
-ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
 
 
-class Session(ABC):
+class Session(BesideTheLog):
     """One connection, used by one thread, one transaction at a time.
 
     Each method is one statement however many rows it takes. Raises, from every method:
@@ -135,25 +109,6 @@ class Session(ABC):
     @abstractmethod
     def tails(self, aggregate_ids: Sequence[str]) -> list[TailRow]:
         """The newest TAIL_EVENTS events of each, in order of id and version."""
-
-    @abstractmethod
-    def _rows(self) -> Rows:
-        """The transaction's connection, for reading."""
-
-    @abstractmethod
-    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
-        """Executes it now. How many rows it touched."""
-
-    def _write(self, table: str, statement: str, parameters: Sequence[Any] = ()) -> None:
-        """Executes it at the latest before the next statement that reads, or the commit."""
-        self._run(statement, parameters)
-
-    @abstractmethod
-    def _put(self, table: Table, rows: Sequence[tuple[Any, ...]]) -> None: ...
-
-    @abstractmethod
-    def _among(self, column: str, keys: Sequence[str]) -> tuple[str, object]:
-        """A condition that the column is one of these, and its value."""
 
     # The log
 
@@ -286,37 +241,6 @@ class Session(ABC):
         """The log and its projections for the next `limit` names (see `chunks.py`)."""
         return read_chunk(self._rows(), after_name, limit)
 
-    # Units of items, and answers
-
-    def items(self, names: Sequence[str]) -> list[ItemRow]:
-        among, wanted = self._among("name", names)
-        return self._fetch(f"SELECT {ITEMS.selected} FROM items WHERE {among}", (wanted,))
-
-    def put_items(self, rows: Sequence[ItemRow]) -> None:
-        self._put(ITEMS, rows)
-
-    def put_lines(self, rows: Sequence[LineRow]) -> None:
-        self._put(LINES, rows)
-
-    def delete_lines(self, ids: Sequence[str]) -> None:
-        self._delete("lines", ids)
-
-    def overdue_of(self, item: str, now_ms: int) -> list[str]:
-        """Names of the holds with a line of the item whose time was up and that have not
-        been ended."""
-        return [row[0] for row in self._fetch(_OVERDUE_OF, (f"{item}/", f"{item}0", now_ms))]
-
-    def answer(self, key: str) -> AnswerRow | None:
-        select = f"SELECT {ANSWERS.selected} FROM answers WHERE id = ?"
-        found: AnswerRow | None = self._one(select, (key,))
-        return found
-
-    def put_answers(self, rows: Sequence[AnswerRow]) -> None:
-        self._put(ANSWERS, rows)
-
-    def forget_answers(self, before_ms: int) -> None:
-        self._write("answers", "DELETE FROM answers WHERE at_ms < ?", (before_ms,))
-
     # Projections that are damaged
 
     def read_all(self, table: str) -> None:
@@ -364,59 +288,3 @@ class Session(ABC):
 
     def delete_snapshots(self, object_ids: Sequence[str]) -> None:
         self._delete("snapshots", object_ids)
-
-    # Who runs which object
-
-    def owned(self, object_ids: Sequence[str]) -> list[OwnedRow]:
-        """Those of these objects that somebody has, with their rows."""
-        among, wanted = self._among("ownerships.id", object_ids)
-        return self._fetch(_OWNED + among, (wanted,))
-
-    def acquire(self, object_id: str, owner: str, now_ms: int) -> bool:
-        """Makes the object the owner's unless another has it, who is then asked for it."""
-        if self._run(_ACQUIRE, (object_id, owner, now_ms)) == 1:
-            return True
-        self._run("UPDATE ownerships SET wanted = 1 WHERE id = ? AND wanted = 0", (object_id,))
-        return False
-
-    def owners(self) -> list[OwnerRow]:
-        return self._fetch(f"SELECT {OWNERS.selected} FROM owners")
-
-    def renew_owner(self, row: OwnerRow) -> None:
-        self._write("owners", _RENEW_OWNER, row)
-
-    def forget_owners(self, tokens: Sequence[str]) -> None:
-        """Their objects are free."""
-        self._delete("ownerships", tokens, key="owner")
-        self._delete("owners", tokens, key="token")
-
-    def free_objects(self, object_ids: Sequence[str], owner: str) -> None:
-        """These objects of the owner's are free."""
-        among, wanted = self._among("id", object_ids)
-        freed = f"DELETE FROM ownerships WHERE {among} AND owner = ?"
-        self._write("ownerships", freed, (wanted, owner))
-
-    # Who may ask
-
-    def tokens(self) -> list[TokenRow]:
-        return self._fetch(f"SELECT {TOKENS.selected} FROM tokens ORDER BY created_at_ms, id")
-
-    def put_token(self, row: TokenRow) -> None:
-        self._put(TOKENS, [row])
-
-    # Who serves it
-
-    def note_server(self, row: ServerRow, forget_before_ms: int) -> None:
-        self._put(SERVERS, [row])
-        self._write("servers", "DELETE FROM servers WHERE seen_at_ms < ?", (forget_before_ms,))
-
-    def _delete(self, table: str, keys: Sequence[str], key: str = "id") -> None:
-        among, wanted = self._among(key, keys)
-        self._write(table, f"DELETE FROM {table} WHERE {among}", (wanted,))
-
-    def _one(self, statement: str, parameters: Sequence[Any] = ()) -> Any:
-        rows = self._fetch(statement, parameters)
-        return rows[0] if rows else None
-
-    def _fetch(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        return self._rows().all(statement, parameters)
