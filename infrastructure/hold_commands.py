@@ -71,7 +71,8 @@ class Command(Work):
             sentence = "the Idempotency-Key was used for another request"
             refusal = HoldRefused("idempotency-key-reused", None, sentence)
             return self._render(Outcome(None, False, unit.now_ms, refusal))
-        answered = self._render(self._outcome(unit))
+        status, version, body = self._render(self._outcome(unit))
+        answered = Answered(int(status), version, body)
         unit.units.keep_answer((key, fingerprint, *answered, unit.now_ms))
         return answered
 

@@ -31,7 +31,12 @@ from reservation_expiry.domain.reservation import project
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.checksum import GENESIS, chain
 from reservation_expiry.infrastructure.errors import StoreError, UndecodableEvent, UnknownTopic
-from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
+from reservation_expiry.infrastructure.event_mapper import (
+    EVENT_TYPES,
+    EventMapper,
+    EventType,
+    _encode_held,
+)
 from reservation_expiry.infrastructure.replay.rebuild import rebuild
 from reservation_expiry.infrastructure.replay.verify import verify
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
@@ -129,10 +134,14 @@ def booked_to_held(state: dict[str, Any]) -> dict[str, Any]:
 
 
 YESTERDAY = EventMapper((EventType("reservation.Held", Booked), *EVENT_TYPES[1:]))
-TODAY = EventMapper((EventType("reservation.Held", Held, (booked_to_held,)), *EVENT_TYPES[1:]))
+TODAY = EventMapper(
+    (EventType("reservation.Held", Held, (booked_to_held,), _encode_held), *EVENT_TYPES[1:])
+)
 TOMORROW = EventMapper(
     (
-        EventType("reservation.Held", Held, (booked_to_held, lambda state: dict(state))),
+        EventType(
+            "reservation.Held", Held, (booked_to_held, lambda state: dict(state)), _encode_held
+        ),
         *EVENT_TYPES[1:],
     )
 )
