@@ -77,7 +77,11 @@ class Workerd:
             self.process = subprocess.Popen(
                 [binary, "serve", self.folder / "config.capnp"], stdout=out, stderr=out
             )
-        wait_until_served(self.port)
+        try:
+            wait_until_served(self.port)
+        except MissingTool:  # as when thousands of its objects are overdue, on a slow disk
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -117,7 +121,7 @@ def wait_until_served(port: int) -> None:
                 return
         except OSError:
             time.sleep(0.02)
-    raise AssertionError(f"nothing serves on port {port}")
+    raise MissingTool(f"it did not serve within {READY_WITHIN_SECONDS} s")
 
 
 @contextmanager
