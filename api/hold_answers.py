@@ -87,7 +87,7 @@ def refused(refusal: HoldRefused, outcome: Outcome) -> Answered:
         "type": "about:blank",
         "title": status.phrase,
         "status": status.value,
-        "detail": sentence[:1].upper() + sentence[1:] + ".",
+        "detail": f"{sentence}.",
         "code": refusal.code,
         **refusal.details,
         "now": outcome.now_ms,

@@ -1,17 +1,17 @@
 """Holds with terms, and items, over HTTP.
 
-One table of routes says of each its path, method, body, answers and what it needs; routing and
-validation follow from it. Errors are problem documents. Every command is decided and answered
-in one transaction, so requests with one Idempotency-Key never run side by side.
+The routes are a table (`hold_routes.py`). Errors are problem documents. Every command is
+decided and answered in one transaction, so requests with one Idempotency-Key never run side
+by side.
 """
 
 import hashlib
 import re
+import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
 
 import msgspec
 from flask import Flask, Response, request
@@ -22,6 +22,16 @@ from reservation_expiry.api.hold_answers import (
     render_item,
     shown_hold,
     shown_item,
+)
+from reservation_expiry.api.hold_pages import page_of_holds, replayed
+from reservation_expiry.api.hold_routes import (
+    ROUTES,
+    CapacityBody,
+    ExtendBody,
+    InvalidBody,
+    NoBody,
+    PutBody,
+    Route,
 )
 from reservation_expiry.api.preconditions import preconditions
 from reservation_expiry.api.problems import problem
@@ -41,85 +51,13 @@ from reservation_expiry.infrastructure.hold_commands import (
 )
 from reservation_expiry.infrastructure.units import DEFAULT_CAPACITY
 
-LONGEST_SECONDS = 86_400
-MAX_CAPACITY = 1_000_000
-MAX_LINES = 100
 MAX_METADATA_BYTES = 4_096
 _TOKEN = re.compile(r"[\x21-\x7e]{16,200}")
 _KEY = re.compile(r"[\x20-\x7e]{1,200}")
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_CAPACITY)]
-Ttl = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_SECONDS)]
-Milliseconds = Annotated[int, msgspec.Meta(ge=100_000_000_000, le=MAX_INTEGER)]
 
-
-class LineBody(msgspec.Struct, forbid_unknown_fields=True):
-    item: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:-]{1,100}\Z")]
-    units: Count = 1
-
-
-class PutBody(msgspec.Struct, forbid_unknown_fields=True):
-    ttlSeconds: Ttl
-    lines: Annotated[tuple[LineBody, ...], msgspec.Meta(max_length=MAX_LINES)] = ()
-    owner: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    metadata: dict[str, Any] | None = None
-
-
-class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
-    """One of `ttlSeconds` and `expiresAt`."""
-
-    ttlSeconds: Ttl | None = None
-    expiresAt: Milliseconds | None = None
-    shorten: bool = False
-
-
-class NoBody(msgspec.Struct, forbid_unknown_fields=True):
-    """`{}`"""
-
-
-class CapacityBody(msgspec.Struct, forbid_unknown_fields=True):
-    capacity: Annotated[int, msgspec.Meta(ge=0, le=MAX_CAPACITY)]
-
-
-class InvalidBody(Exception):
-    """A body, a token or a key that is not allowed; the text says what is."""
-
-
-@dataclass(frozen=True)
-class Route:
-    """`view` is a method of HoldViews; `answers` are the statuses beside 400 and 503."""
-
-    method: str
-    path: str
-    view: str
-    body: type[msgspec.Struct] | None
-    answers: tuple[int, ...]
-    needs: tuple[str, ...] = ()
-
-
-_COMMAND = ("Hold-Token", "Idempotency-Key", "If-Match")
-ROUTES = (
-    Route("PUT", "/holds/<name>", "put", PutBody, (200, 201, 409, 412, 422), _COMMAND),
-    Route("GET", "/holds/<name>", "show", None, (200, 404)),
-    *(
-        Route(
-            "POST",
-            f"/holds/<name>/{act}",
-            act,
-            ExtendBody if act == "extend" else NoBody,
-            (200, 403, 404, 409, 412, 422),
-            _COMMAND,
-        )
-        for act in ("extend", "confirm", "release", "cancel")
-    ),
-    Route("PUT", "/items/<name>", "set_item", CapacityBody, (200, 422), ("Idempotency-Key",)),
-    Route("GET", "/items/<name>", "show_item", None, (200,)),
-    Route("GET", "/items", "items", None, (200,)),
-)
-
-
-def add_hold_routes(app: Flask, application: ReservationApplication) -> None:
-    views = HoldViews(application)
+def add_hold_routes(app: Flask, application: ReservationApplication, longest_seconds: int) -> None:
+    views = HoldViews(application, longest_seconds)
     for route in ROUTES:
         app.add_url_rule(
             route.path,
@@ -168,11 +106,19 @@ def _keyed(raw: bytes) -> Keyed | None:
 
 
 class HoldViews:
-    def __init__(self, application: ReservationApplication) -> None:
+    def __init__(self, application: ReservationApplication, longest_seconds: int) -> None:
         self._application = application
+        self._longest_seconds = longest_seconds
+
+    def put_unnamed(self, body: PutBody, keyed: Keyed | None) -> Response:
+        """Under a name of ours. With a key, the same one each time that it is asked for."""
+        name = secrets.token_hex(10) if keyed is None else keyed.fingerprint[:20]
+        return self.put(f"hold-{name}", body, keyed)
 
     def put(self, name: str, body: PutBody, keyed: Keyed | None) -> Response:
-        hold_id, secret = aggregate_id(name), _secret()
+        hold_id, secret, longest_ms = aggregate_id(name), _secret(), self._longest_seconds * 1000
+        if body.ttlSeconds > self._longest_seconds:
+            raise InvalidBody(f"ttlSeconds must be from 1 to {self._longest_seconds}.")
         metadata = None if body.metadata is None else msgspec.json.encode(body.metadata)
         if metadata is not None and len(metadata) > MAX_METADATA_BYTES:
             raise InvalidBody(f"metadata must have at most {MAX_METADATA_BYTES} bytes.")
@@ -185,7 +131,7 @@ class HoldViews:
         )
 
         def decide(hold: Reservation | None, now_ms: int) -> guarded.Events:
-            until_ms = now_ms + LONGEST_SECONDS * 1000
+            until_ms = now_ms + longest_ms
             if hold is not None and hold.status == "held" and hold.terms is not None:
                 until_ms = hold.terms.until_ms
             wanted = replace(terms, until_ms=until_ms)
@@ -220,12 +166,23 @@ class HoldViews:
         return self._act(aggregate_id(name), lambda h, now: guarded.cancel(h, secret, now), keyed)
 
     def show(self, name: str) -> Response:
-        """As it is; overdue shows as expired before its alarm has run."""
-        aggregate_id(name)
-        state, now_ms = self._application.get(name), self._application.clock.now_ms()
+        """As it is, or as it was; overdue shows as expired before its alarm has run."""
+        hold_id, now_ms = aggregate_id(name), self._application.clock.now_ms()
+        at_ms = integer("at", None, 0, MAX_INTEGER)
+        version = integer("version", None, 1, MAX_INTEGER)
+        if at_ms is not None and version is not None:
+            raise InvalidBody("Give at or version, not both.")
+        if at_ms is None and version is None:
+            state = self._application.get(name)
+        else:
+            state = replayed(self._application, hold_id, at_ms, version)
+            now_ms = now_ms if at_ms is None else at_ms
         if state is None or state.terms is None:
             return problem(HTTPStatus.NOT_FOUND, "hold-not-found", f"{name} is no hold with terms.")
         return _response(Answered(200, state.version, shown_hold(state, now_ms)))
+
+    def page(self) -> Response:
+        return json_response(page_of_holds(self._application))
 
     def set_item(self, name: str, body: CapacityBody, keyed: Keyed | None) -> Response:
         _refuse_item_name(name)

@@ -11,6 +11,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from reservation_expiry.api.alarm_routes import add_alarm_routes
 from reservation_expiry.api.contract import Contract, add_contract_routes
+from reservation_expiry.api.hold_routes import DEFAULT_LONGEST_SECONDS
 from reservation_expiry.api.holds import add_hold_routes
 from reservation_expiry.api.openapi import add_openapi_route
 from reservation_expiry.api.paths import NormalisedPaths
@@ -28,6 +29,7 @@ def create_app(
     replay_route: bool = True,
     schedules: Schedules | None = None,
     namespace: str = DEFAULT_NAMESPACE,
+    longest_hold_seconds: int = DEFAULT_LONGEST_SECONDS,
 ) -> Flask:
     """The app. Nothing starts here; `application` must run before requests come.
 
@@ -44,7 +46,7 @@ def create_app(
     add_contract_routes(app, contract, replay_route=replay_route)
     add_read_routes(app, application, namespace)
     add_alarm_routes(app, application)
-    add_hold_routes(app, application)
+    add_hold_routes(app, application, longest_hold_seconds)
     add_openapi_route(app)
     if schedules is not None:
         add_schedule_routes(app, schedules)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from flask import Flask, Response
 
-from reservation_expiry.api.holds import ROUTES, Route
+from reservation_expiry.api.hold_routes import ROUTES, Route
 from reservation_expiry.api.schedules import EventBody
 from reservation_expiry.domain.ids import NAME_PATTERN
 from reservation_expiry.domain.reservation import MAX_NOW_MS, MAX_TTL_SECONDS, MIN_TTL_SECONDS
@@ -230,7 +230,8 @@ def _of_holds(route: Route) -> dict[str, Any]:
         for name, text in _HEADERS.items()
         if name in route.needs
     ]
-    found = _operation(route.view.replace("_", " "), route.path, (), route.body, answers)
+    summary = route.view.replace("_", " ")
+    found = _operation(summary, route.path, route.query, route.body, answers)
     found["parameters"] += headers
     if route.view == "put":
         found["requestBody"]["content"][JSON]["example"] = EXAMPLE

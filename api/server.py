@@ -144,6 +144,7 @@ def front_of(
         replay_route=with_replay,
         schedules=schedules,
         namespace=settings.namespace,
+        longest_hold_seconds=settings.longest_hold_seconds,
     )
     try:
         yield Front(application, reservations, app, access, replay_route=with_replay)

@@ -27,6 +27,7 @@ class Settings:
     log_level: str = "info"
     log_format: str = "text"  # or "json"
     replay_route: bool = True
+    longest_hold_seconds: int = 86_400  # of holds with terms
     allow_hosts: tuple[str, ...] = ()  # its names, besides loopback's
     insecure: bool = False  # beyond loopback although anybody may ask
     auth: str = "off"  # or "required": nothing but /healthz without a token

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # what serves is loaded by the commands that serve
     from reservation_expiry.infrastructure.startup import Prepared
 
 MAX_WORKERS = 64
+MOST_HOLD_SECONDS = 30 * 86_400
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
@@ -146,6 +147,15 @@ config_option = click.option(
     show_default=True,
     envvar="RESERVATION_REPLAY_ROUTE",
     help="Offer POST /reservations/<id>/replay-alarm, a test seam with an explicit clock.",
+)
+@click.option(
+    "--longest-hold",
+    "longest_hold_seconds",
+    type=click.IntRange(1, MOST_HOLD_SECONDS),
+    default=86_400,
+    show_default=True,
+    envvar="RESERVATION_LONGEST_HOLD",
+    help="Seconds beyond which no hold with terms lasts, however often it is extended.",
 )
 @click.option(
     "--objects",

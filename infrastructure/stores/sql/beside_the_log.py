@@ -35,6 +35,9 @@ INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
 ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
 
 _OVERDUE_OF = """
+SELECT name FROM reservations JOIN lines ON lines.hold = reservations.name
+WHERE lines.id > ? AND lines.id < ? AND status = 'held' AND expires_at_ms <= ?
+ORDER BY name"""
 
 
 class BesideTheLog(Statements):

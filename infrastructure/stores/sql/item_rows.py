@@ -24,11 +24,35 @@ _decode = msgspec.json.Decoder(Terms).decode
 
 def reservation_of(row: tuple[Any, ...]) -> Reservation:
     """The state that a row of the read model was made of. Raises StoreDamaged."""
+    (
+        name,
+        version,
+        status,
+        created_ms,
+        expires_ms,
+        expired_ms,
+        count,
+        alarm_ms,
+        ended_ms,
+        _,
+        text,
+    ) = row
     try:
-        terms = None if row[10] is None else _decode(row[10])
+        terms = None if text is None else _decode(text)
     except msgspec.MsgspecError as error:
-        raise StoreDamaged(f"the terms of {row[0]} cannot be read: {error}") from error
-    return Reservation(ID_PREFIX + row[0], *row[1:9], terms)
+        raise StoreDamaged(f"the terms of {name} cannot be read: {error}") from error
+    return Reservation(
+        ID_PREFIX + name,
+        version,
+        status,
+        created_ms,
+        expires_ms,
+        expired_ms,
+        count,
+        alarm_ms,
+        ended_ms,
+        terms,
+    )
 
 
 def holds_that_take(rows: Rows) -> Iterator[Reservation]:

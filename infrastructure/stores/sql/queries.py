@@ -19,6 +19,7 @@ from reservation_expiry.infrastructure.stores.row_types import (
 )
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.head import Head, read_head, read_life
+from reservation_expiry.infrastructure.stores.sql.holds_page import HoldsWanted, statement_of
 from reservation_expiry.infrastructure.stores.sql.item_rows import reservation_of
 from reservation_expiry.infrastructure.stores.sql.pages import read_page
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
@@ -111,6 +112,10 @@ class Queries:
             f"SELECT {ITEMS.selected} FROM items WHERE name = ?", (name,)
         )
         return found
+
+    def holds(self, wanted: HoldsWanted, now_ms: int, limit: int) -> list[Reservation]:
+        """Up to `limit` holds with terms, in the order that is wanted."""
+        return _reservations(self._all(*statement_of(wanted, now_ms, limit)))
 
     def events_of(
         self, originator_id: str, *, after_version: int = 0, limit: int

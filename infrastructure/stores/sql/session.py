@@ -44,9 +44,6 @@ WHERE originator_id = ? AND originator_version > ? ORDER BY originator_version""
 _HISTORY_BEFORE = """
 SELECT originator_version, topic, CAST(state AS BLOB) FROM events
 WHERE originator_id = ? AND originator_version < ? ORDER BY originator_version DESC LIMIT ?"""
-SELECT name FROM reservations JOIN lines ON lines.hold = reservations.name
-WHERE lines.id > ? AND lines.id < ? AND status = 'held' AND expires_at_ms <= ?
-ORDER BY name"""
 _ALARM = f"SELECT {ALARMS.selected} FROM alarms"
 _IF_UNCHANGED = " WHERE id = ? AND CAST(job_state AS BLOB) = ?"
 # In an order, so that a table is read by its key and an index by itself.
