@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from reservation_expiry.api.worker import read_worker
 from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, EventType
+from tests.support.logs import verified
 from tests.support.objects import World
 from tests.support.server import Server
 
@@ -35,6 +37,20 @@ def test_the_readmes_curl_session_prints_what_it_says(make_server) -> None:
         command = command.replace("localhost:8787", f"127.0.0.1:{server.port}")
         printed = subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout
         assert without_numbers(printed) == without_numbers(expected)
+
+
+@pytest.mark.real_time
+def test_the_shop_sells_holds_refuses_and_refunds_as_its_page_says(
+    make_server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = document("docs/shop.md")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (printed,) = re.findall(r"It prints\n\n```\n(.*?)```", page, re.DOTALL)
+    server = make_server().start()
+    names = {"URL": server.url, "pay": lambda seconds=0.0: time.sleep(seconds)}
+    exec(compile(program, "docs/shop.md", "exec"), names)
+    assert capsys.readouterr().out == printed
+    assert verified(server.database).found == 0
 
 
 @pytest.mark.real_time
