@@ -32,6 +32,9 @@ from reservation_expiry.api.contract import (
     ttl_of,
 )
 from reservation_expiry.api.direct import DirectConnections, Reply
+from reservation_expiry.api.hold_answers import headers_of_hold
+from reservation_expiry.api.hold_requests import HoldCommands, HoldRequest
+from reservation_expiry.api.hold_routes import ROUTES, Route
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.problems import problem_of, unexpected
 from reservation_expiry.api.read_routes import not_ready, readiness_response
@@ -41,6 +44,7 @@ from reservation_expiry.api.requests import (
     BodyTooLarge,
     ClientGone,
     Receive,
+    RequestRefused,
     Scope,
     Send,
     linger,
@@ -53,10 +57,17 @@ from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.async_reservations import AsyncReservations, WouldWait
 from reservation_expiry.infrastructure.errors import LogDeleted, Overloaded
+from reservation_expiry.infrastructure.hold_commands import Answered
 from reservation_expiry.infrastructure.objects.event_schedule import MAX_PAYLOAD_BYTES
 from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 
 SCHEDULE_BYTES = MAX_PAYLOAD_BYTES + limits.LARGE_BYTES  # a payload, and what stands around it
+_HOLD = re.compile(f"/holds/{NAME_PATTERN}(/[a-z]+)?".encode())
+_COMMANDS = {
+    (r.method.encode(), r.path.removeprefix("/holds/<name>").encode() or None): r
+    for r in ROUTES
+    if r.body is not None and r.path.startswith("/holds/<name>")
+}
 _RESERVATION = re.compile(f"/reservations/({NAME_PATTERN})".encode())
 _HOT = re.compile(f"/reservations/({NAME_PATTERN})(/replay-alarm)?".encode())
 _JSON = (b"content-type", b"application/json")
@@ -139,8 +150,10 @@ class Front(Door):
         access: Access,
         *,
         replay_route: bool,
+        longest_hold_seconds: int,
     ) -> None:
         super().__init__(application, access)
+        self._holds = HoldCommands(longest_hold_seconds)
         self._reservations = reservations
         self._replay_route = replay_route
         # a2wsgi has its own, narrower names for what WSGI and ASGI call by.
@@ -164,15 +177,18 @@ class Front(Door):
     ) -> bool:
         """Reads and holds (`direct.py`), but for what is refused: that is `answer`'s."""
         found = _RESERVATION.fullmatch(target)
-        if found is None or self._application.is_deleted:
+        route = None if found is not None else _command_route(method, target)
+        if (found is None and route is None) or self._application.is_deleted:
             return False
         scope["method"], scope["raw_path"] = method.decode("ascii"), target
-        exchange = Exchange(scope, found[1].decode(), reply)
         try:
             self._access.check(scope)
-            if method == b"GET":
-                self._show(exchange)
-            elif method == b"POST":
+            if route is not None:
+                self._act(scope, route, target, body, reply)
+            elif found is not None and method == b"GET":
+                self._show(Exchange(scope, found[1].decode(), reply))
+            elif found is not None and method == b"POST":
+                exchange = Exchange(scope, found[1].decode(), reply)
                 self._reservations.submit_hold(exchange.name, ttl_of(body), exchange.reply_held)
             else:
                 return False
@@ -181,6 +197,22 @@ class Front(Door):
         finally:
             acting.set(None)  # what comes next in this context is another's
         return True
+
+    def _act(self, scope: Scope, route: Route, target: bytes, body: bytes, reply: Reply) -> None:
+        """A command on a hold with terms."""
+        path = target.decode("ascii")
+        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        if len(headers) != len(scope["headers"]):
+            raise RequestRefused("headers of one name are put together elsewhere")
+
+        def header(name: str) -> str | None:
+            found = headers.get(name.lower())
+            return None if found is None else found.decode("latin-1")
+
+        name = path.split("/")[2]
+        asked = HoldRequest(scope["method"], path, header, body)
+        command = self._holds.command(route, asked, name=name)
+        self._reservations.submit_act(command, Exchange(scope, name, reply).reply_acted)
 
     def _show(self, exchange: "Exchange") -> None:
         try:
@@ -236,6 +268,11 @@ def headers_of(response: Response) -> list[tuple[bytes, bytes]]:
     ]
 
 
+def _command_route(method: bytes, target: bytes) -> Route | None:
+    found = _HOLD.fullmatch(target)
+    return None if found is None else _COMMANDS.get((method, found[1]))
+
+
 class Exchange:
     """A read or a hold that is answered directly, with what its answer needs."""
 
@@ -261,6 +298,14 @@ class Exchange:
     def reply_held(self, state: Reservation | None, error: BaseException | None) -> None:
         if state is not None:
             self._reply_with(held(self.name, state))
+        elif error is not None:
+            self._reply_error(error)
+
+    def reply_acted(self, answered: Answered | None, error: BaseException | None) -> None:
+        if answered is not None:
+            begin_request(self._scope)
+            headers = [*headers_of_hold(answered), *_id_header()]
+            self._reply(answered.status, headers, answered.body)
         elif error is not None:
             self._reply_error(error)
 

@@ -96,3 +96,14 @@ def refused(refusal: HoldRefused, outcome: Outcome) -> Answered:
     if isinstance(hold, Reservation) and refusal.code not in ("not-yours", "hold-not-found"):
         body["hold"], version = hold_fields(hold, outcome.now_ms), hold.version
     return Answered(status, version, _encode(body))
+
+
+def headers_of_hold(answered: Answered) -> list[tuple[bytes, bytes]]:
+    kind = b"application/json" if answered.status < 400 else b"application/problem+json"
+    headers = [
+        (b"content-type", kind),
+        (b"content-length", str(len(answered.body)).encode()),
+    ]
+    if answered.version is not None:
+        headers.append((b"etag", f'"{answered.version}"'.encode()))
+    return headers

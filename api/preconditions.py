@@ -1,5 +1,7 @@
 """If-Match and If-None-Match of a request (RFC 9110, 13.1), and the tags that they name."""
 
+from collections.abc import Callable
+
 from flask import Response, request
 from werkzeug.http import parse_etags
 
@@ -9,7 +11,14 @@ from reservation_expiry.domain.preconditions import Preconditions, Tags
 
 def preconditions() -> Preconditions:
     """What the request sets. Raises InvalidParameter for a header that names nothing."""
-    return Preconditions(_tags("If-Match"), _tags("If-None-Match"))
+    return preconditions_of(request.headers.get)
+
+
+def preconditions_of(header: Callable[[str], str | None]) -> Preconditions:
+    """The same of whatever gives a header's text."""
+    return Preconditions(
+        _tags("If-Match", header("If-Match")), _tags("If-None-Match", header("If-None-Match"))
+    )
 
 
 def tagged(response: Response, tag: str) -> Response:
@@ -23,8 +32,7 @@ def not_modified(tag: str) -> Response:
     return response
 
 
-def _tags(header: str) -> Tags | None:
-    text = request.headers.get(header)
+def _tags(header: str, text: str | None) -> Tags | None:
     if text is None:
         return None
     found = parse_etags(text)

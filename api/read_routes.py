@@ -8,7 +8,7 @@ import base64
 import binascii
 import re
 from http import HTTPStatus
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from flask import Flask, Response, request
 
@@ -16,6 +16,7 @@ from reservation_expiry.api.bodies import json_response
 from reservation_expiry.api.problems import problem
 from reservation_expiry.api.rendering import render, render_event
 from reservation_expiry.domain.ids import aggregate_id, is_name, named
+from reservation_expiry.domain.reservation import Status
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.readiness import Readiness
 from reservation_expiry.infrastructure.tokens import Token
@@ -23,7 +24,7 @@ from reservation_expiry.infrastructure.tokens import Token
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 MAX_INTEGER = 2**53 - 1
-STATUSES = ("held", "expired")
+STATUSES: tuple[str, ...] = get_args(Status)
 
 Default = TypeVar("Default", int, None)
 

@@ -147,7 +147,14 @@ def front_of(
         longest_hold_seconds=settings.longest_hold_seconds,
     )
     try:
-        yield Front(application, reservations, app, access, replay_route=with_replay)
+        yield Front(
+            application,
+            reservations,
+            app,
+            access,
+            replay_route=with_replay,
+            longest_hold_seconds=settings.longest_hold_seconds,
+        )
     finally:
         reservations.close()
 

@@ -191,7 +191,7 @@ def _inserts(connection: psycopg.Connection, batch: int, first: int) -> tuple[fl
             for version in (1, 2)
         ]
         alarms = [(name, 1.5, state) for name in names]
-        rows = [(name, 2, "held", 1, 2, None, 0, 2) for name in names]
+        rows = [(name, 2, "held", 1, 2, None, 0, 2, None, None, None) for name in names]
         values = columns(EVENTS, events) + columns(ALARMS, alarms) + columns(RESERVATIONS, rows)
         connection.execute("BEGIN; SELECT 1 FROM log_head FOR UPDATE", prepare=False)
         connection.execute(f"WITH {parts} SELECT 1", values)

@@ -14,6 +14,7 @@ from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.commands import ExpireReservation, HoldReservation
 from reservation_expiry.infrastructure.errors import Overloaded, StoreBusy
+from reservation_expiry.infrastructure.hold_commands import Answered, Command
 from reservation_expiry.infrastructure.loop_writer import LoopWriter, settle
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
 from reservation_expiry.infrastructure.writer import OnDone
@@ -63,6 +64,16 @@ class AsyncReservations:
             on_done(state, error)
 
         self.writer.submit(HoldReservation(aggregate_id(name), ttl_seconds), done)
+
+    def submit_act(self, command: Command, on_done: OnDone) -> None:
+        """As `ReservationApplication.act`, in the same way."""
+
+        def done(answered: Answered | None, error: BaseException | None) -> None:
+            if command.alarm_at_ms is not None:
+                self._application.alarm_clock.wake_for(command.alarm_at_ms)
+            on_done(answered, error)
+
+        self.writer.submit(command, done)
 
     async def expire(self, name: str, now_ms: int) -> tuple[Reservation | None, bool]:
         """As `ReservationApplication.expire`."""

@@ -22,6 +22,12 @@ def lines_taken(state: Reservation | None) -> tuple[Line, ...]:
     return state.terms.lines
 
 
+def line_row(state: Reservation, item: str, units: int) -> LineRow:
+    """What a hold has of an item, and until when, if not for good."""
+    due_at_ms = state.expires_at_ms if state.status == "held" else None
+    return f"{item}/{state.name}", item, state.name, units, due_at_ms
+
+
 class Units:
     """The counters, lines and answers that one transaction changes."""
 
@@ -65,7 +71,7 @@ class Units:
                 counter = self._held if state.status == "held" else self._confirmed
                 counter[item] += sign * units
                 key = f"{item}/{state.name}"
-                self._lines[key] = (key, item, state.name, units) if sign > 0 else None
+                self._lines[key] = line_row(state, item, units) if sign > 0 else None
 
     def overdue_of(self, item: str, now_ms: int) -> list[str]:
         return self._session.overdue_of(item, now_ms)

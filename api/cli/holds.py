@@ -25,6 +25,7 @@ from reservation_expiry.api.cli.common import (
 from reservation_expiry.api.cli.output import print_table
 from reservation_expiry.api.cli.remote import service, url_option
 from reservation_expiry.api.client import ServiceRefused
+from reservation_expiry.domain.ids import aggregate_id, is_item_name
 from reservation_expiry.infrastructure.stores.address import Address
 
 HEADINGS = ("HOLD", "STATUS", "EXPIRES", "UNTIL", "ENDED", "LINES", "OWNER", "VERSION")
@@ -195,6 +196,10 @@ def _ask(
     token: Path | None = None,
 ) -> Any:
     headers = {} if token is None else {"Hold-Token": _first_line(token)}
+    family, *names = segments[:2]
+    for name in names:  # it becomes a part of a path
+        check = aggregate_id if family == "holds" else check_item_name
+        check(name)
     try:
         if where["url"] is not None:
             with service(where["url"]) as asked:
@@ -229,8 +234,14 @@ def _ask_here(
         )
         found: Any = answer.get_json(silent=True)
         if answer.status_code >= 300:
-            raise ServiceRefused(answer.status_code, str(found["detail"]))
+            sentence = found.get("detail") or found.get("error")
+            raise ServiceRefused(answer.status_code, str(sentence))
         return found
+
+
+def check_item_name(name: str) -> None:
+    if not is_item_name(name):
+        raise click.UsageError(f"{name!r} is no item's name: use 1-100 of A-Z a-z 0-9 . _ : -")
 
 
 def _line(text: str) -> dict[str, Any]:

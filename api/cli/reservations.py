@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
@@ -27,7 +27,7 @@ from reservation_expiry.api.cli.remote import service, url_option
 from reservation_expiry.api.rendering import render, render_event, reservation_event
 from reservation_expiry.domain.events import ReservationEvent
 from reservation_expiry.domain.ids import aggregate_id, id_of, is_name, named
-from reservation_expiry.domain.reservation import Reservation, apply
+from reservation_expiry.domain.reservation import Reservation, Status, apply
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
@@ -115,7 +115,7 @@ def history(name: str, database: Address, url: str | None, as_json: bool) -> Non
 
 
 @click.command(cls=Command, name="list")
-@click.option("--status", type=click.Choice(["held", "expired"]))
+@click.option("--status", type=click.Choice(get_args(Status)))
 @click.option("--prefix", default="", help="Only names with this prefix.")
 @click.option("--due-before", type=Instant(), help="Only open holds that end before this time.")
 @click.option("--limit", type=COUNT, default=100, show_default=True)

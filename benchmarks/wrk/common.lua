@@ -16,6 +16,11 @@ function common.hold(name, ttl)
     '{"ttlSeconds":' .. (ttl or 3600) .. "}")
 end
 
+function common.put(name, item)
+  return wrk.format("PUT", "/holds/" .. name, { ["Content-Type"] = "application/json" },
+    '{"ttlSeconds":3600,"lines":[{"item":"' .. item .. '"}]}')
+end
+
 function common.show(name)
   return wrk.format("GET", "/reservations/" .. name)
 end

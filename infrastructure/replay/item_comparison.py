@@ -16,7 +16,7 @@ from reservation_expiry.infrastructure.stores.sql.item_rows import (
     holds_that_take,
 )
 from reservation_expiry.infrastructure.stores.sql.rows import Rows
-from reservation_expiry.infrastructure.units import DEFAULT_CAPACITY, lines_taken
+from reservation_expiry.infrastructure.units import DEFAULT_CAPACITY, line_row, lines_taken
 
 
 @dataclass(slots=True)
@@ -38,7 +38,8 @@ def compare_items(rows: Rows, mapper: EventMapper) -> ItemsFound:
     for state in holds_that_take(rows):
         for item, units in lines_taken(state):
             taken[item, state.status] += units
-            lines[f"{item}/{state.name}"] = (f"{item}/{state.name}", item, state.name, units)
+            row = line_row(state, item, units)
+            lines[row[0]] = row
     there = {row[0]: row for row in all_items(rows)}
     for name in sorted({*capacities, *there, *(item for item, _ in taken)}):
         version, capacity = capacities.get(name, (0, DEFAULT_CAPACITY))

@@ -15,7 +15,7 @@ in ms, owner, terms as JSON)"""
 ItemRow = tuple[str, int, int, int, int]
 """(name, version, capacity, units held, units confirmed)"""
 
-LineRow = tuple[str, str, str, int]
+LineRow = tuple[str, str, str, int, int | None]
 """(item/hold, item, hold, units)"""
 
 AnswerRow = tuple[str, str, int, int | None, bytes, int]

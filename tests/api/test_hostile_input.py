@@ -127,6 +127,20 @@ BASE: dict[str, dict[str, str]] = {
     "serve": {"--host": "127.0.0.1", "--port": "{port}", "--workers": "1", "--log-level": "info"},
     "serve  ": {"--auth": "required", "--log-format": "json", "--port": "{port}"},
     "serve ": {"--allow-host": "tickets.example", "--port": "{port}"},
+    "holds cancel": {"name": "cart-1", "--token-file": "{worker}", "--url": "http://127.0.0.1:1"},
+    "holds confirm": {"name": "cart-1", "--token-file": "{worker}", "--url": "http://127.0.0.1:1"},
+    "holds extend": {"name": "cart-1", "--ttl": "60", "--token-file": "{worker}"},
+    "holds extend ": {"name": "cart-1", "--at": "1900000000000", "--url": "http://127.0.0.1:1"},
+    "holds list": {"--status": "held", "--owner": "a", "--item": "b", "--prefix": "c"},
+    "holds list ": {"--limit": "5", "--url": "http://127.0.0.1:1"},
+    "holds put": {"name": "cart-1", "--ttl": "60", "--line": "seat=1", "--owner": "a"},
+    "holds put ": {"name": "cart-1", "--token-file": "{worker}", "--url": "http://127.0.0.1:1"},
+    "holds release": {"name": "cart-1", "--token-file": "{worker}", "--url": "http://127.0.0.1:1"},
+    "holds show": {"name": "cart-1", "--url": "http://127.0.0.1:1"},
+    "items list": {"--limit": "5", "--after": "a", "--url": "http://127.0.0.1:1"},
+    "items set": {"name": "floor", "capacity": "5", "--url": "http://127.0.0.1:1"},
+    "items show": {"name": "floor", "--url": "http://127.0.0.1:1"},
+    "serve     ": {"--longest-hold": "60", "--port": "{port}"},
     "list   ": {"--namespace": "blue"},
     "serve    ": {"--namespace": "blue"},
     "namespace create": {"name": "blue"},
@@ -162,7 +176,7 @@ def test_every_command_and_every_parameter_is_tried() -> None:
     for path, values in BASE.items():
         tried[path.strip()] |= values.keys()
     flags = {"--json", "--force", "--all", "--parked", "--due", "--follow", "--check", "--help"}
-    flags |= {"--insecure"}
+    flags |= {"--insecure", "--shorten"}
     for path, command in commands():
         names = {
             name

@@ -55,7 +55,8 @@ def append_and_commit(session: Session, rows: list[EventRow]) -> None:
 
 def reservation_row(number: int, version: int = 2) -> ReservationRow:
     name = seat(number).removeprefix("reservation/")
-    return (name, version, "held", NOW_MS, NOW_MS + 5_000, None, 0, NOW_MS + 5_000)
+    times = (NOW_MS, NOW_MS + 5_000, None, 0, NOW_MS + 5_000)
+    return (name, version, "held", *times, None, None, None)
 
 
 class StoreConformance:
@@ -314,7 +315,8 @@ class StoreConformance:
     def test_reservations_are_put_put_anew_and_deleted(self, session: Session) -> None:
         session.begin()
         session.put_reservations([reservation_row(number) for number in (1, 2, 3)])
-        changed = ("seat-0002", 3, "expired", NOW_MS, NOW_MS + 5_000, NOW_MS + 5_001, 1, None)
+        ended = ("expired", NOW_MS, NOW_MS + 5_000, NOW_MS + 5_001, 1, None, None, None, None)
+        changed = ("seat-0002", 3, *ended)
         session.put_reservations([changed])
         session.delete_reservations(["seat-0003", "seat-0009"])
         assert session.chunk("", 10).reservations == {

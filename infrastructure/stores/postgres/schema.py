@@ -130,8 +130,10 @@ CREATE TABLE IF NOT EXISTS lines (
     id text COLLATE "C" NOT NULL PRIMARY KEY,
     item text NOT NULL,
     hold text NOT NULL,
-    units bigint NOT NULL
+    units bigint NOT NULL,
+    due_at_ms bigint
 );
+CREATE INDEX IF NOT EXISTS lines_by_deadline ON lines (item, due_at_ms);
 CREATE TABLE IF NOT EXISTS answers (
     id text COLLATE "C" NOT NULL PRIMARY KEY,
     fingerprint text NOT NULL,

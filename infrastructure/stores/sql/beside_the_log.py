@@ -35,9 +35,7 @@ INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
 ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
 
 _OVERDUE_OF = """
-SELECT name FROM reservations JOIN lines ON lines.hold = reservations.name
-WHERE lines.id > ? AND lines.id < ? AND status = 'held' AND expires_at_ms <= ?
-ORDER BY name"""
+SELECT hold FROM lines WHERE item = ? AND due_at_ms <= ? ORDER BY due_at_ms, hold"""
 
 
 class BesideTheLog(Statements):
@@ -61,7 +59,7 @@ class BesideTheLog(Statements):
     def overdue_of(self, item: str, now_ms: int) -> list[str]:
         """Names of the holds with a line of the item whose time was up and that have not
         been ended."""
-        return [row[0] for row in self._fetch(_OVERDUE_OF, (f"{item}/", f"{item}0", now_ms))]
+        return [row[0] for row in self._fetch(_OVERDUE_OF, (item, now_ms))]
 
     def answer(self, key: str) -> AnswerRow | None:
         select = f"SELECT {ANSWERS.selected} FROM answers WHERE id = ?"

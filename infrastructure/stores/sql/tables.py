@@ -159,7 +159,9 @@ LINES = Table(
         Column("item", "text"),
         Column("hold", "text"),
         Column("units", "integer"),
+        Column("due_at_ms", "integer", required=False),
     ),
+    indexes=(("lines_by_deadline", "item, due_at_ms"),),
 )
 # What was answered to requests that carry an Idempotency-Key.
 ANSWERS = Table(

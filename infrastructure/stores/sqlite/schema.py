@@ -138,8 +138,10 @@ CREATE TABLE IF NOT EXISTS lines (
     id TEXT NOT NULL PRIMARY KEY,
     item TEXT NOT NULL,
     hold TEXT NOT NULL,
-    units INTEGER NOT NULL
+    units INTEGER NOT NULL,
+    due_at_ms INTEGER
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS lines_by_deadline ON lines (item, due_at_ms);
 CREATE TABLE IF NOT EXISTS answers (
     id TEXT NOT NULL PRIMARY KEY,
     fingerprint TEXT NOT NULL,
