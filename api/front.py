@@ -34,7 +34,7 @@ from reservation_expiry.api.contract import (
 from reservation_expiry.api.direct import DirectConnections, Reply
 from reservation_expiry.api.hold_answers import headers_of_hold
 from reservation_expiry.api.hold_requests import HoldCommands, HoldRequest
-from reservation_expiry.api.hold_routes import ROUTES, Route
+from reservation_expiry.api.hold_routes import DEFAULT_LONGEST_SECONDS, ROUTES, Route
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.problems import problem_of, unexpected
 from reservation_expiry.api.read_routes import not_ready, readiness_response
@@ -150,7 +150,7 @@ class Front(Door):
         access: Access,
         *,
         replay_route: bool,
-        longest_hold_seconds: int,
+        longest_hold_seconds: int = DEFAULT_LONGEST_SECONDS,
     ) -> None:
         super().__init__(application, access)
         self._holds = HoldCommands(longest_hold_seconds)

@@ -21,6 +21,7 @@ from benchmarks.bad_clients import bad_clients
 from benchmarks.before import before as beside
 from benchmarks.field import field as beside_others
 from benchmarks.figures import Figure, print_table
+from benchmarks.holds import holds
 from benchmarks.limits import limits
 from benchmarks.load import MissingTool, generator
 from benchmarks.objects import objects
@@ -129,6 +130,7 @@ def groups(
         "schedules": lambda: schedules(*scale.schedules),
         "replay": lambda: replay_tools(scale.log_holds),
         "bad clients": lambda: bad_clients(*scale.bad_clients),
+        "holds with terms": lambda: holds(database, scale.rounds, scale.seconds),
         "limits": lambda: limits(creates()),
         "starts": lambda: starts(scale.rounds, scale.idle_connections),
         "before": lambda: beside(before, database, scale.rounds, scale.seconds, scale.drains[0]),
