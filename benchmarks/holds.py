@@ -36,8 +36,8 @@ def _round(database: Address | None, figures: list[Figure], seconds: float) -> N
         creates = _load(server, "creates", seconds, tag="plain")
         own.ours.append(_load(server, "puts", seconds, tag="own"))
         pool.ours.append(_load(server, "puts", seconds, tag="pool", pool="pool"))
-        many = max(0.5, seconds / 2)  # no more than were put
-        confirms.ours.append(_load(server, "confirms", many, tag="own"))
+        less = seconds / 2  # so that no more are confirmed than were put
+        confirms.ours.append(_load(server, "confirms", less, tag="own"))
         for figure in figures:
             figure.peer.append(creates)
         check_log(server)

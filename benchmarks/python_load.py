@@ -85,6 +85,18 @@ def mixed(tag: str, count: int, fresh: str) -> Iterator[Request]:
             yield _hold(f"{fresh}-{next(number)}")
 
 
+def puts(tag: str, pool: str | None = None) -> Iterator[Request]:
+    for number in itertools.count(1):
+        name = f"{tag}-{number}"
+        body = f'{{"ttlSeconds":3600,"lines":[{{"item":"{pool or name}"}}]}}'
+        yield "PUT", f"/holds/{name}", body, (201,)
+
+
+def confirms(tag: str) -> Iterator[Request]:
+    for number in itertools.count(1):
+        yield "POST", f"/holds/{tag}-{number}/confirm", "{}", (200,)
+
+
 def _hold(name: str, ttl: int = 3600) -> Request:
     return "POST", f"/reservations/{name}", f'{{"ttlSeconds":{ttl}}}', (201,)
 
@@ -98,4 +110,6 @@ SCRIPTS: dict[str, Callable[..., Iterator[Request]]] = {
     "reads": reads,
     "reholds": reholds,
     "mixed": mixed,
+    "puts": puts,
+    "confirms": confirms,
 }
