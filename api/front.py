@@ -62,6 +62,7 @@ from reservation_expiry.infrastructure.objects.event_schedule import MAX_PAYLOAD
 from reservation_expiry.infrastructure.settings import BODY_LIMIT_BYTES
 
 SCHEDULE_BYTES = MAX_PAYLOAD_BYTES + limits.LARGE_BYTES  # a payload, and what stands around it
+_LARGE_PAGE = re.compile(rb"(?:^|&)limit=[0-9]{3,}(?:&|$)")
 _HOLD = re.compile(f"/holds/{NAME_PATTERN}(/[a-z]+)?".encode())
 _COMMANDS = {
     (r.method.encode(), r.path.removeprefix("/holds/<name>").encode() or None): r
@@ -156,9 +157,8 @@ class Front(Door):
         self._holds = HoldCommands(longest_hold_seconds)
         self._reservations = reservations
         self._replay_route = replay_route
-        # a2wsgi has its own, narrower names for what WSGI and ASGI call by.
-        self._flask = WSGIMiddleware(app, workers=limits.THREADS)  # type: ignore[arg-type]
-        self._in_flask = 0
+        self._flask = Lane(app, limits.THREADS, limits.WAITING_FOR_THREADS)
+        self._pages = Lane(app, limits.PAGE_THREADS, limits.PAGES_WAITING)
         self.connections = DirectConnections(self.answer_directly)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,17 +248,33 @@ class Front(Door):
     async def _ask_flask(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.connections.unread_bytes() > limits.UNREAD_BYTES:
             raise Overloaded("too many answers wait for their readers")
-        if self._in_flask >= limits.WAITING_FOR_THREADS:
-            raise Overloaded(f"{limits.WAITING_FOR_THREADS} requests are waiting for a thread")
+        lane = self._pages if _LARGE_PAGE.search(scope["query_string"]) else self._flask
+        lane.refuse_if_full()
         most = SCHEDULE_BYTES if scope["path"].startswith("/schedules/") else BODY_LIMIT_BYTES
         with await self.bodies.read(scope, receive, most) as body:
-            self._in_flask += 1
-            try:
-                # As above.
-                named = partial(_send_named, send)
-                await self._flask(scope, partial(_whole, body), named)  # type: ignore[arg-type]
-            finally:
-                self._in_flask -= 1
+            await lane.ask(scope, partial(_whole, body), partial(_send_named, send))
+
+
+class Lane:
+    """Requests through Flask, on threads of their own, so that those that take long keep only
+    each other waiting."""
+
+    def __init__(self, app: Flask, threads: int, waiting: int) -> None:
+        # a2wsgi has its own, narrower names for what WSGI and ASGI call by.
+        self._flask = WSGIMiddleware(app, workers=threads)  # type: ignore[arg-type]
+        self._most = threads + waiting
+        self._inside = 0
+
+    def refuse_if_full(self) -> None:
+        if self._inside >= self._most:
+            raise Overloaded(f"{self._most} requests of the kind are under way")
+
+    async def ask(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._inside += 1
+        try:
+            await self._flask(scope, receive, send)  # type: ignore[arg-type]  # as above
+        finally:
+            self._inside -= 1
 
 
 def headers_of(response: Response) -> list[tuple[bytes, bytes]]:

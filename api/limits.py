@@ -21,7 +21,9 @@ LARGE_BODIES = 4  # read at once; others wait for a place, within BODY_SECONDS
 LARGE_BODIES_WAITING = 64  # beyond which they are told 503
 UNREAD_BYTES = 64 * 1024 * 1024  # of answers that nobody has taken, beyond which pages are 503
 
-THREADS = 16  # for what goes through Flask
+THREADS = 12  # for what goes through Flask
 WAITING_FOR_THREADS = 200  # requests, beyond which they are told 503
+PAGE_THREADS = 4  # of their own for pages of a hundred and more, which take long to write
+PAGES_WAITING = 50
 READINESS_SECONDS = 2.0  # for the database to answer /readyz
 """Longer means "not ready", whatever the answer."""

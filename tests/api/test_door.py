@@ -113,6 +113,17 @@ def test_f59_more_connections_than_a_thousand_that_say_nothing_are_open_at_once(
         check_that_others_are_served(server, "beside-1100")
 
 
+def test_f65_large_pages_that_nobody_reads_keep_no_other_page_waiting(server: Server):
+    """They have threads of their own, and only each other to wait for."""
+    for number in range(500):
+        server.hold(f"page-{number}", 3600)
+    with connections(server.port, MANY, request_head("GET", "/events?limit=1000")):
+        began = time.monotonic()
+        for _ in range(20):
+            assert server.get("/reservations?limit=1").status == 200
+        assert time.monotonic() - began < SOON_SECONDS
+
+
 @pytest.mark.parametrize("first", [b"", b"\r\n\r\n"], ids=["silent", "blank-lines"])
 def test_f59_a_connection_that_says_nothing_is_closed(impatient: Server, first: bytes):
     with connections(impatient.port, 1, first) as (connection,):

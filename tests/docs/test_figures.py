@@ -83,6 +83,7 @@ LIMITS: dict[str, str] = {
     ),
     "answers that nobody has taken yet, before pages are refused": size(limits.UNREAD_BYTES),
     "requests in Flask, waiting for a thread": f"{limits.THREADS}, {limits.WAITING_FOR_THREADS}",
+    "pages of a hundred and more there, waiting": f"{limits.PAGE_THREADS}, {limits.PAGES_WAITING}",
     "reads that wait for the database": f"{async_reservations.READS_WAITING:,}",
     "commands that wait for the database, per process": f"{writer.CALLERS_LIMIT:,}",
     "wait for another process's write lock": ms(sqlite.BUSY_TIMEOUT_MS),
