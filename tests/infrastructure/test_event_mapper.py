@@ -28,6 +28,7 @@ from reservation_expiry.domain.events import (
     ReservationEvent,
 )
 from reservation_expiry.domain.reservation import project
+from reservation_expiry.domain.terms import Line
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.checksum import GENESIS, chain
 from reservation_expiry.infrastructure.errors import StoreError, UndecodableEvent, UnknownTopic
@@ -57,6 +58,9 @@ def golden(path: Path) -> dict[str, Any]:
     if "puts" in fields:  # what JSON cannot say of an event: the bytes, and the tuple
         fields["puts"] = {key: value.encode() for key, value in fields["puts"].items()}
         fields["deletes"] = tuple(fields["deletes"])
+    if fields.get("terms") is not None:
+        lines = tuple(Line(*line) for line in fields["terms"]["lines"])
+        fields["terms"]["lines"] = lines
     return file
 
 
@@ -114,7 +118,7 @@ def test_every_version_of_a_state_has_its_golden_file() -> None:
     for event_type in EVENT_TYPES:
         written = [golden(path) for path in GOLDEN if golden(path)["topic"] == event_type.topic]
         versions = [json.loads(file["state"]).get("v", 1) for file in written]
-        assert versions == list(range(1, event_type.version + 1)), event_type.topic
+        assert set(versions) == set(range(1, event_type.version + 1)), event_type.topic
 
 
 # F19: the log of an older version, whose Held was called Booked and said less.
