@@ -7,7 +7,7 @@ The routes are a table (`hold_routes.py`). What they ask is validated here, for 
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -120,7 +120,8 @@ class HoldCommands:
             wanted = replace(terms, until_ms=until_ms)
             return guarded.put(hold, hold_id, wanted, body.ttlSeconds, secret, now_ms)
 
-        return _act(asked, hold_id, decide, HTTPStatus.CREATED)
+        items = [line.item for line in terms.lines]
+        return _act(asked, hold_id, decide, HTTPStatus.CREATED, items)
 
     def extend(self, asked: HoldRequest, body: ExtendBody, name: str) -> Command:
         secret = asked.secret()
@@ -159,7 +160,11 @@ def refuse_item_name(name: str) -> None:
 
 
 def _act(
-    asked: HoldRequest, hold_id: str, decide: Decide, status: HTTPStatus = HTTPStatus.OK
+    asked: HoldRequest,
+    hold_id: str,
+    decide: Decide,
+    status: HTTPStatus = HTTPStatus.OK,
+    items: Sequence[str] = (),
 ) -> Command:
-    wanted = preconditions_of(asked.header)
-    return ActOnHold(hold_id, decide, wanted, partial(render_hold, status), asked.keyed())
+    wanted, render = preconditions_of(asked.header), partial(render_hold, status)
+    return ActOnHold(hold_id, decide, wanted, render, asked.keyed(), items)

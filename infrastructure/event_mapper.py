@@ -96,6 +96,9 @@ def _encode_held(fields: dict[str, Any]) -> bytes:
 
 
 def _decode_held(state: bytes) -> dict[str, Any]:
+    """Most have no terms, and are integers only."""
+    if b'"terms"' not in state:
+        return _decode(state)
     found = _decode_held_state(state)
     return {
         "created_at_ms": found.created_at_ms,

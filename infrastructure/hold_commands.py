@@ -90,9 +90,11 @@ class ActOnHold(Command):
         wanted: Preconditions,
         render: Render,
         keyed: Keyed | None,
+        item_names: Sequence[str] = (),
     ) -> None:
         super().__init__(render, keyed)
         self.aggregate_ids = (hold_id,)
+        self.item_names = item_names
         self._decide = decide
         self._wanted = wanted
 

@@ -48,6 +48,8 @@ class Work:
     """What it will ask the unit of work for, fetched for the whole batch in one query."""
     object_ids: Sequence[str] = ()
     """Objects that it will write, whose owners and rows are fetched likewise."""
+    item_names: Sequence[str] = ()
+    """Items whose counters it will look at, likewise."""
 
     def run(self, unit: "UnitOfWork") -> Any:
         """Decides and stages. What it returns goes to the caller after the commit."""

@@ -227,6 +227,7 @@ class Writer:
         now_ms = self._clock.now_ms()  # once the lock is ours, not before
         unit = UnitOfWork(session, self._mapper, now_ms, (wanted, tails))
         unit.load_objects(i for work in works for i in work.object_ids)
+        unit.units.load(i for work in works for i in work.item_names)
         for ticket in tickets:
             if not ticket.work.on_tables:
                 _attempt(ticket, unit)
