@@ -83,7 +83,7 @@ class AsyncReservations:
         return found
 
     async def get(self, name: str) -> Reservation | None:
-        """As `ReservationApplication.get`, of a name that is known to be one."""
+        """What the contract shows of a name that is known to be one."""
         try:
             return self.get_at_once(name)
         except WouldWait:
@@ -95,7 +95,7 @@ class AsyncReservations:
             raise WouldWait
         began = perf_counter()
         try:
-            return self._queries.reservation(name)
+            return self._queries.without_terms(name)
         except StoreBusy as error:
             raise WouldWait from error
         finally:

@@ -33,6 +33,9 @@ from reservation_expiry.infrastructure.stores.sql.tables import (
 from reservation_expiry.infrastructure.stores.sql.typed import ID, checked
 
 _RESERVATION = f"SELECT {RESERVATIONS.selected} FROM reservations"
+_PLAIN = RESERVATIONS.names[:8]
+_PLAIN_TYPES = RESERVATIONS.python_types[:8]
+_WITHOUT_TERMS = f"SELECT {', '.join(_PLAIN)} FROM reservations WHERE name = ?"
 HISTORY_ROWS = 1_000  # of a page, where all is asked for
 
 
@@ -71,6 +74,15 @@ class Queries:
     def reservation(self, name: str) -> Reservation | None:
         rows = _reservations(self._all(_RESERVATION + " WHERE name = ?", (name,)))
         return rows[0] if rows else None
+
+    def without_terms(self, name: str) -> Reservation | None:
+        """The same but for its terms and when it was ended by its holder: all that the
+        contract shows, read as fast as if there were no more."""
+        rows = self._all(_WITHOUT_TERMS, (name,))
+        if not rows:
+            return None
+        (row,) = checked("reservations", rows, _PLAIN_TYPES)
+        return Reservation(ID_PREFIX + row[0], *row[1:])
 
     def reservations(
         self,
