@@ -312,18 +312,18 @@ class Exchange:
             self._reply_error(error)
 
     def reply_held(self, state: Reservation | None, error: BaseException | None) -> None:
-        if state is not None:
-            self._reply_with(held(self.name, state))
-        elif error is not None:
+        if error is not None:  # there may be a state, too: decided, and not committed
             self._reply_error(error)
+        elif state is not None:
+            self._reply_with(held(self.name, state))
 
     def reply_acted(self, answered: Answered | None, error: BaseException | None) -> None:
-        if answered is not None:
+        if error is not None:  # as above
+            self._reply_error(error)
+        elif answered is not None:
             begin_request(self._scope)
             headers = [*headers_of_hold(answered), *_id_header()]
             self._reply(answered.status, headers, answered.body)
-        elif error is not None:
-            self._reply_error(error)
 
     def _reply_with(self, answer: Answer) -> None:
         status, body = answer

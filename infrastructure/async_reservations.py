@@ -59,7 +59,7 @@ class AsyncReservations:
         the state or an error. Raises Overloaded at once."""
 
         def done(state: Reservation | None, error: BaseException | None) -> None:
-            if state is not None:
+            if error is None and state is not None:
                 self._application.alarm_clock.wake_for(state.expires_at_ms)
             on_done(state, error)
 
@@ -69,7 +69,7 @@ class AsyncReservations:
         """As `ReservationApplication.act`, in the same way."""
 
         def done(answered: Answered | None, error: BaseException | None) -> None:
-            if command.alarm_at_ms is not None:
+            if error is None and command.alarm_at_ms is not None:
                 self._application.alarm_clock.wake_for(command.alarm_at_ms)
             on_done(answered, error)
 

@@ -61,7 +61,8 @@ class _Ticket:
     def finish(self) -> None:
         self.done.release()
         if self.on_done is not None:
-            self.on_done(self.result, self.error)
+            # What was decided and not committed is nobody's to see.
+            self.on_done(self.result if self.error is None else None, self.error)
 
 
 class Writer:

@@ -6,8 +6,10 @@ A request that comes in one piece is answered directly, the same in two pieces i
 import json
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +99,44 @@ def test_a_hold_whose_client_has_gone_is_made_and_the_next_is_answered(server: S
         connection.sendall(post("/reservations/gone-1", TTL))
     wait_for(lambda: server.state("gone-1")["status"] == "held", 5)
     assert server.hold("gone-2", 60)["status"] == "held"
+
+
+FAILING = """
+from reservation_expiry.infrastructure.errors import StoreUnavailable
+from reservation_expiry.infrastructure.stores.sqlite.session import SqliteSession
+
+commit = SqliteSession.commit
+
+def fail_for_holds(session):
+    if session.tails(["reservation/lost-1", "reservation/lost-2"]):
+        raise StoreUnavailable("the disk does not take it")
+    commit(session)
+
+SqliteSession.commit = fail_for_holds
+from reservation_expiry.api.cli import main
+main(prog_name="reservation-expiry")
+"""
+
+
+def test_no_hold_is_answered_whose_commit_failed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """It was decided by then, and is not to be told as if it were on the disk."""
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "failing.py").write_text(FAILING)
+    server = Server(folder, command=[sys.executable, str(folder / "failing.py")])
+    server._env["PYTHONPATH"] = str(Path(__file__).parents[2])
+    server.start()
+    try:
+        put = post("/holds/lost-2", TTL).replace(b"POST", b"PUT", 1)
+        found = answers(
+            server, post("/reservations/kept-1", TTL), post("/reservations/lost-1", TTL), put
+        )
+        assert [answer.split()[1] for answer in found] == [b"201", b"503", b"503"]
+        assert all(b"store-unavailable" in answer for answer in found[1:])
+        assert sql(server.database, "SELECT name FROM reservations") == [("kept-1",)]
+    finally:
+        server.ensure_gone()
 
 
 def test_a_hold_that_waits_for_the_lock_is_answered_while_the_service_drains(

@@ -114,6 +114,22 @@ BAD_WORK = {
 }
 
 
+def test_what_was_decided_and_not_committed_is_handed_to_nobody(bench: Bench) -> None:
+    """The work has a result by then; only the error is told."""
+
+    def fail() -> None:
+        raise StoreUnavailable("no disk")
+
+    told: list[tuple[object, BaseException | None]] = []
+    ended = threading.Event()
+    bench.session.before_commit = fail
+    bench.writer.submit(hold("seat-1"), lambda *outcome: (told.append(outcome), ended.set()))
+    assert ended.wait(PATIENCE_SECONDS)
+    ((result, error),) = told
+    assert result is None
+    assert isinstance(error, StoreUnavailable)
+
+
 @pytest.mark.parametrize("kind", BAD_WORK)
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_its_batch_mates_are_none_the_worse_for(kind: str, place: int, bench: Bench) -> None:
