@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks.figures import Bar, Figure
-from benchmarks.load import run_load
+from benchmarks.load import Load, run_load
 from benchmarks.postgres import Site, site_at
 from benchmarks.scenarios import WrongAnswer, check_log
 from benchmarks.servers import Ours, ours
@@ -34,17 +34,18 @@ def _round(database: Address | None, figures: list[Figure], seconds: float) -> N
     with ours(database=database) as server:
         server.request("PUT", "/items/pool", b'{"capacity":1000000}')
         creates = _load(server, "creates", seconds, tag="plain")
-        own.ours.append(_load(server, "puts", seconds, tag="own"))
-        pool.ours.append(_load(server, "puts", seconds, tag="pool", pool="pool"))
-        less = seconds / 2  # so that no more are confirmed than were put
-        confirms.ours.append(_load(server, "confirms", less, tag="own"))
+        put = _load(server, "puts", seconds, tag="own")
+        own.ours.append(put.per_second)
+        pool.ours.append(_load(server, "puts", seconds, tag="pool", pool="pool").per_second)
+        confirmed = _load(server, "confirms", seconds / 2, tag="own", count=put.answers)
+        confirms.ours.append(confirmed.per_second)
         for figure in figures:
-            figure.peer.append(creates)
+            figure.peer.append(creates.per_second)
         check_log(server)
 
 
-def _load(server: Ours, script: str, seconds: float, **variables: object) -> float:
+def _load(server: Ours, script: str, seconds: float, **variables: object) -> Load:
     load = run_load(script, server.port, seconds, **variables)
     if load.unexpected:
         raise WrongAnswer(f"{script}: {load.unexpected} answers were not as expected")
-    return load.per_second
+    return load

@@ -29,6 +29,7 @@ class Load:
     p50_ms: float
     p99_ms: float
     unexpected: int  # answers with another status than the scenario's, or none at all
+    answers: int
 
 
 def run_load(
@@ -59,10 +60,10 @@ def _wrk(script: str, port: int, seconds: float, connections: int, **variables: 
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(re.search(r"^RESULT (.*)$", done.stdout, re.MULTILINE)[1])
-    return Load(found["perSecond"], found["p50Ms"], found["p99Ms"], found["unexpected"])
+    return Load(found["perSecond"], found["p50Ms"], found["p99Ms"], found["unexpected"], found["answers"])
 
 
 def _python(script: str, port: int, seconds: float, connections: int, **variables: object) -> Load:
     latencies, unexpected, took = python_load.run(script, port, seconds, connections, **variables)
     p50, p99 = (python_load.percentile(latencies, percent) for percent in (50, 99))
-    return Load(len(latencies) / took, p50, p99, unexpected)
+    return Load(len(latencies) / took, p50, p99, unexpected, len(latencies))

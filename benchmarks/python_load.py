@@ -36,7 +36,10 @@ async def _run(
     async def connection(session: aiohttp.ClientSession) -> None:
         nonlocal unexpected
         while time.perf_counter() < ends:
-            method, path, body, expected = next(requests)
+            following = next(requests, None)
+            if following is None:
+                return
+            method, path, body, expected = following
             sent = time.perf_counter()
             async with session.request(method, path, data=body) as answer:
                 await answer.read()
@@ -92,8 +95,8 @@ def puts(tag: str, pool: str | None = None) -> Iterator[Request]:
         yield "PUT", f"/holds/{name}", body, (201,)
 
 
-def confirms(tag: str) -> Iterator[Request]:
-    for number in itertools.count(1):
+def confirms(tag: str, count: int) -> Iterator[Request]:
+    for number in range(1, count + 1):
         yield "POST", f"/holds/{tag}-{number}/confirm", "{}", (200,)
 
 

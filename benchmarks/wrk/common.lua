@@ -43,9 +43,9 @@ function common.done(summary, latency)
     + summary.errors.timeout
   for _, thread in ipairs(threads) do unexpected = unexpected + (thread:get("unexpected") or 0) end
   io.write(string.format(
-    'RESULT {"perSecond": %.1f, "p50Ms": %.3f, "p99Ms": %.3f, "unexpected": %d}\n',
+    'RESULT {"perSecond": %.1f, "p50Ms": %.3f, "p99Ms": %.3f, "unexpected": %d, "answers": %d}\n',
     summary.requests / summary.duration * 1e6, latency:percentile(50) / 1000,
-    latency:percentile(99) / 1000, unexpected))
+    latency:percentile(99) / 1000, unexpected, summary.requests))
 end
 
 return common
