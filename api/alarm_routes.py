@@ -1,6 +1,7 @@
 """Alarms over HTTP: to look at them, and to give parked ones a fresh start."""
 
 from http import HTTPStatus
+from typing import get_args
 
 import msgspec
 from flask import Flask, Response, request
@@ -13,11 +14,16 @@ from reservation_expiry.api.read_routes import (
     InvalidParameter,
     choice,
     integer,
+    text,
 )
-from reservation_expiry.api.rendering import render_alarm
+from reservation_expiry.api.rendering import render_alarm, render_attempt
+from reservation_expiry.domain.alarm import Outcome
+from reservation_expiry.domain.ids import id_of
 from reservation_expiry.infrastructure.application import ReservationApplication
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import ALARM_STATES, AttemptsWanted
 
-WHICH = ("due", "parked")
+OUTCOMES = (*get_args(Outcome), "failed", "interrupted", "gave-up")
+_BOOLEANS = ("true", "false")
 
 
 class RedriveBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,7 +40,9 @@ def add_alarm_routes(app: Flask, application: ReservationApplication) -> None:
     views = AlarmViews(application)
     for path, method, view in (
         ("/alarms", "GET", views.alarms),
+        ("/alarms/attempts", "GET", views.attempts),
         ("/alarms/redrive", "POST", views.redrive),
+        ("/alarms/<path:name>/redrive", "POST", views.redrive_one),
     ):
         app.add_url_rule(path, view_func=view, methods=[method], provide_automatic_options=False)
 
@@ -44,14 +52,24 @@ class AlarmViews:
         self._application = application
 
     def alarms(self) -> Response:
-        """The earliest alarms, parked ones first; all, or `only` those due or parked."""
+        """The earliest alarms, parked ones first; all, or those in one `state`."""
         limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
-        only = choice("only", WHICH)
+        state = choice("state", ALARM_STATES)
         now_ms = self._application.clock.now_ms()
-        rows = self._application.queries.alarms(
-            due_at_ms=now_ms if only == "due" else None, parked=only == "parked", limit=limit
-        )
+        rows = self._application.queries.alarms(state, now_ms=now_ms, limit=limit)
         return json_response({"alarms": [render_alarm(row, now_ms) for row in rows]})
+
+    def attempts(self) -> Response:
+        """The newest attempts at alarms, and the cursor of those before."""
+        limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
+        found = self._application.queries.attempts(attempts_wanted(), limit + 1)
+        page = found[:limit]
+        return json_response(
+            {
+                "attempts": [render_attempt(row) for row in page],
+                "before": page[-1][0] if len(found) > limit else None,
+            }
+        )
 
     def redrive(self) -> Response:
         """Gives the parked alarm of a name, or all of them, a fresh start."""
@@ -63,8 +81,22 @@ class AlarmViews:
             raise InvalidParameter('The body must be {"name": "..."} or {"all": true}.')
         if body.name is None:
             return json_response({"redriven": self._application.redrive_all()})
-        if not self._application.redrive(body.name):
-            return problem(
-                HTTPStatus.NOT_FOUND, "alarm-not-found", f"{body.name} has no alarm to run."
-            )
+        return self.redrive_one(body.name)
+
+    def redrive_one(self, name: str) -> Response:
+        """Gives the parked alarm of a reservation or an object a fresh start."""
+        if not self._application.redrive(name):
+            return problem(HTTPStatus.NOT_FOUND, "alarm-not-found", f"{name} has no alarm to run.")
         return json_response({"redriven": 1})
+
+
+def attempts_wanted() -> AttemptsWanted:
+    """Which attempts the query asks for. Raises InvalidParameter."""
+    name, retry = request.args.get("name"), choice("retry", _BOOLEANS)
+    return AttemptsWanted(
+        outcome=choice("outcome", OUTCOMES),
+        entrypoint=text("entrypoint"),
+        subject=None if name is None else id_of(name),
+        is_retry=None if retry is None else retry == "true",
+        before=text("before"),
+    )

@@ -45,7 +45,9 @@ ROUTES: Mapping[str, Mapping[str, Need]] = {
     "/items": {"GET": "read"},
     "/items/<name>": {"GET": "read", "PUT": "write"},
     "/alarms": {"GET": "read"},
+    "/alarms/attempts": {"GET": "read"},
     "/alarms/redrive": {"POST": "admin"},
+    "/alarms/<path:name>/redrive": {"POST": "admin"},
     "/schedules/<name>": {"GET": "read"},
     "/schedules/<name>/events/<id>": {"GET": "read", "PUT": "write", "DELETE": "write"},
     "/schedules/<name>/events/<id>/redrive": {"POST": "admin"},
@@ -160,9 +162,9 @@ def _authorization(scope: Scope) -> bytes | None:
 
 
 def _pattern_of(route: str) -> "re.Pattern[str]":
-    """As Flask would match it: a name, or any one segment."""
+    """As Flask would match it: a name, any one segment, or several."""
     parts: list[Any] = re.split("(<[^>]*>)", route)
-    named = {"<name:name>": NAME_PATTERN}
+    named = {"<name:name>": NAME_PATTERN, "<path:name>": ".+"}
     return re.compile(
         "".join(named.get(p, "[^/]+") if p.startswith("<") else re.escape(p) for p in parts)
     )

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from flask import request
-
 from reservation_expiry.api.hold_answers import hold_fields
 from reservation_expiry.api.hold_routes import InvalidBody
 from reservation_expiry.api.read_routes import (
@@ -12,6 +10,7 @@ from reservation_expiry.api.read_routes import (
     MAX_LIMIT,
     choice,
     integer,
+    text,
 )
 from reservation_expiry.domain.ids import NAME_PATTERN
 from reservation_expiry.domain.reservation import Reservation, apply
@@ -28,9 +27,9 @@ def page_of_holds(application: ReservationApplication) -> dict[str, Any]:
     sort = choice("sort", SORTS) or "name"
     wanted = HoldsWanted(
         status=choice("status", STATUSES),
-        owner=request.args.get("owner"),
-        item=request.args.get("item"),
-        prefix=request.args.get("prefix", ""),
+        owner=text("owner"),
+        item=text("item"),
+        prefix=text("prefix") or "",
         due_before_ms=integer("dueBefore", None, 0, MAX_INTEGER),
         by_deadline=sort == "deadline",
         after=_after(sort),
@@ -65,9 +64,9 @@ def _cursor(state: Reservation, sort: str) -> str:
 
 def _after(sort: str) -> tuple[int, str]:
     """(deadline, name) of the last one seen."""
-    text = request.args.get("cursor", "")
-    deadline, colon, name = text.rpartition(":")
-    if bool(text) and bool(colon) != (sort == "deadline"):
+    cursor = text("cursor") or ""
+    deadline, colon, name = cursor.rpartition(":")
+    if bool(cursor) and bool(colon) != (sort == "deadline"):
         raise InvalidBody("cursor must be the `next` of a page that was sorted in the same way.")
     if colon and not deadline.isdecimal():
         raise InvalidBody(f"cursor is `next` of a page: a deadline and a name ({NAME_PATTERN}).")

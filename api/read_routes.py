@@ -27,6 +27,7 @@ MAX_INTEGER = 2**53 - 1
 STATUSES: tuple[str, ...] = get_args(Status)
 
 Default = TypeVar("Default", int, None)
+Word = TypeVar("Word", bound=str)
 
 
 class InvalidParameter(Exception):
@@ -167,12 +168,21 @@ def integer(name: str, default: Default, low: int, high: int) -> int | Default:
     return int(text)
 
 
-def choice(name: str, allowed: tuple[str, ...]) -> str | None:
+def choice(name: str, allowed: tuple[Word, ...]) -> Word | None:
     """A query parameter, None if it is not there. Raises InvalidParameter."""
     text = request.args.get(name)
-    if text is not None and text not in allowed:
+    found = next((word for word in allowed if word == text), None)
+    if text is not None and found is None:
         raise InvalidParameter(f"{name} must be one of: {', '.join(allowed)}.")
-    return text
+    return found
+
+
+def text(name: str) -> str | None:
+    """A query parameter, None if it is not there. Raises InvalidParameter."""
+    found = request.args.get(name)
+    if found is not None and "\0" in found:
+        raise InvalidParameter(f"{name} must have no NUL character in it.")
+    return found
 
 
 def _matching(name: str, pattern: str, allowed: str) -> str:

@@ -10,14 +10,15 @@ import msgspec
 
 from reservation_expiry.domain.durable_object import StorageWritten
 from reservation_expiry.domain.events import Held
-from reservation_expiry.domain.ids import aggregate_id, named
+from reservation_expiry.domain.ids import aggregate_id, named, parse_object_id, reservation_name
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.domain.terms import Terms
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.errors import UndecodableEvent
 from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES, EventMapper, author_of
 from reservation_expiry.infrastructure.instants import ms_of_seconds
-from reservation_expiry.infrastructure.stores.row_types import AlarmRow
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AttemptFacts, AttemptRow
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import RESERVATION
 from reservation_expiry.infrastructure.stores.sql.queries import RecordedEvent
 
 _EVENT_CLASSES = {t.topic.rpartition(".")[2]: t.event_class for t in EVENT_TYPES}
@@ -87,16 +88,36 @@ def render_alarm(row: AlarmRow, now_ms: int) -> dict[str, Any]:
         state = None
     if next_ms is None:
         word = "parked" if next_run_time is None else "damaged"
-    elif state is not None and state.token is not None:
-        word = "claimed"
+    elif next_ms <= now_ms:
+        word = "due"
     else:
-        word = "due" if next_ms <= now_ms else "waiting"
+        word = "waiting" if state is None or state.token is None else "claimed"
     return {
         **named(alarm_id),
         "scheduledTime": None if state is None else state.scheduled_time,
         "nextRunTime": next_ms,
         "attempts": None if state is None else state.attempts,
         "state": word if state is not None else f"{word}, unreadable",
+    }
+
+
+def render_attempt(row: AttemptRow) -> dict[str, Any]:
+    """An attempt at an alarm, or at a schedule's event, that is kept."""
+    attempt = AttemptFacts._make(row[1:])
+    identity = parse_object_id(attempt.subject)
+    return {
+        "at": attempt.at_ms,
+        "eventType": "alarm",
+        "entrypoint": RESERVATION if identity is None else identity.class_name,
+        "name": reservation_name(attempt.subject) if identity is None else identity.name,
+        "eventId": attempt.event_id,
+        "scheduledTime": attempt.scheduled_ms,
+        "outcome": attempt.outcome,
+        "isRetry": attempt.retry_count > 0,
+        "retryCount": attempt.retry_count,
+        "latenessMs": attempt.lateness_ms,
+        "durationMs": attempt.duration_ms,
+        "error": attempt.error,
     }
 
 

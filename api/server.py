@@ -56,7 +56,7 @@ def serve(
 async def _serve(
     settings: Settings, open_door: Open, sockets: Sequence[socket.socket], report: Report
 ) -> None:
-    with running(ReservationApplication(settings.database)) as application:
+    with running(_application(settings)) as application:
         async with open_door(application) as door:
             application.start_alarms()  # objects are there to run theirs by now
             server = _Server(_configuration(door))
@@ -66,6 +66,10 @@ async def _serve(
             report()
             await server.serve(sockets=list(sockets))
             sweep.cancel()
+
+
+def _application(settings: Settings) -> ReservationApplication:
+    return ReservationApplication(settings.database, kept_attempts=settings.kept_attempts)
 
 
 def _collect_garbage_seldom() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.figures import Bar, Figure
 from benchmarks.scenarios import WrongAnswer
 from benchmarks.servers import resident_mb, scratch
-from reservation_expiry.infrastructure.alarms.claims import Attempt
+from reservation_expiry.infrastructure.alarms.attempt import Attempt
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.objects.durable_object import DurableObject
 from reservation_expiry.infrastructure.objects.host import ObjectHost

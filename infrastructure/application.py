@@ -16,7 +16,7 @@ from eventsourcing.utils import Environment, EnvType
 
 from reservation_expiry.domain.ids import aggregate_id, id_of, name_of
 from reservation_expiry.domain.reservation import Reservation
-from reservation_expiry.infrastructure.alarms.claims import RedriveAlarm
+from reservation_expiry.infrastructure.alarms.claims import ForgetAttempts, RedriveAlarm
 from reservation_expiry.infrastructure.alarms.clock import AlarmClock
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
@@ -33,6 +33,7 @@ from reservation_expiry.infrastructure.machine.processes import this_process
 from reservation_expiry.infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
 from reservation_expiry.infrastructure.recorder import Recorder, StoreFactory
 from reservation_expiry.infrastructure.replay.remake import remake_what_is_damaged
+from reservation_expiry.infrastructure.settings import KEPT_ATTEMPTS
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
@@ -57,7 +58,11 @@ class ReservationApplication(Application[str]):
     name = "reservation-expiry"
 
     def __init__(
-        self, address: Address, clock: Clock | None = None, alarm_log: AlarmLog | None = None
+        self,
+        address: Address,
+        clock: Clock | None = None,
+        alarm_log: AlarmLog | None = None,
+        kept_attempts: int = KEPT_ATTEMPTS,
     ) -> None:
         self._store = open_store(address)
         self.clock = clock or self._store.clock
@@ -72,6 +77,7 @@ class ReservationApplication(Application[str]):
         )
         self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_dispatcher, self._backlog)
         self._watch = self._store.watch(self.alarm_clock.wake_for)
+        self._kept_attempts = kept_attempts
         self._token = uuid4().hex  # of this process, among those that serve
         super().__init__()
 
@@ -163,6 +169,7 @@ class ReservationApplication(Application[str]):
         process is there. How many there were."""
         self._execute(NoteServer(self._token, this_process()))
         self._execute(ForgetAnswers())
+        self._forget_attempts()
         repaired = 0
         while strays := self._strays():
             mended = self._execute(Reproject(strays))
@@ -173,6 +180,12 @@ class ReservationApplication(Application[str]):
             if mended < len(strays):
                 break  # what the log cannot tell stays for `log verify` to report
         return repaired
+
+    def _forget_attempts(self) -> None:
+        """A few at a time, so that nobody waits for it long."""
+        oldest = self.queries.attempt_to_keep(self._kept_attempts)
+        while oldest is not None and self._execute(ForgetAttempts(oldest)):
+            pass
 
     def _strays(self) -> list[str]:
         """Takes as long as it takes: it looks at every row."""

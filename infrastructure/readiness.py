@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from reservation_expiry.domain.errors import ReservationExpiryError
-from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.alarms.attempt import Claim
 from reservation_expiry.infrastructure.alarms.clock import AlarmClock
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.machine.output import lines_dropped

@@ -15,6 +15,7 @@ DEFAULT_DATABASE = Path("data/reservations.db")
 
 BODY_LIMIT_BYTES = 16 * 1024 * 1024
 SHUTDOWN_GRACE_SECONDS = 10
+KEPT_ATTEMPTS = 100_000  # at alarms
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Settings:
     log_format: str = "text"  # or "json"
     replay_route: bool = True
     longest_hold_seconds: int = 86_400  # of holds with terms
+    kept_attempts: int = KEPT_ATTEMPTS
     allow_hosts: tuple[str, ...] = ()  # its names, besides loopback's
     insecure: bool = False  # beyond loopback although anybody may ask
     auth: str = "off"  # or "required": nothing but /healthz without a token

@@ -8,6 +8,7 @@ together in `flush`, one statement per table however many commands there were.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
+from uuid import uuid4
 
 from reservation_expiry.domain.durable_object import (
     AlarmEvent,
@@ -22,7 +23,7 @@ from reservation_expiry.infrastructure.alarm_row import row_set_to
 from reservation_expiry.infrastructure.checksum import chain
 from reservation_expiry.infrastructure.event_mapper import EventMapper, with_author
 from reservation_expiry.infrastructure.projections import reservation_row
-from reservation_expiry.infrastructure.stores.row_types import EventRow, ObjectRow
+from reservation_expiry.infrastructure.stores.row_types import AttemptFacts, EventRow, ObjectRow
 from reservation_expiry.infrastructure.stores.sql.session import Session, TailRow
 from reservation_expiry.infrastructure.units import Units
 
@@ -83,6 +84,7 @@ class UnitOfWork:
         self._changed: set[str] = set()
         self._rescheduled: set[str] = set()
         self.units = Units(session)
+        self._attempts: list[AttemptFacts] = []
         self._after_flush: list[Callable[[], object]] = []
         self._take(*loaded)
 
@@ -204,6 +206,19 @@ class UnitOfWork:
         self._object_alarms[object_id] = state.alarm_at_ms
         return state
 
+    def keep_attempts(self, attempts: Sequence[AttemptFacts]) -> None:
+        """Has it kept how these ended."""
+        self._attempts += attempts
+
+    def flush_attempts(self) -> None:
+        """Writes those that are not written yet, with ids in the order of the commits."""
+        if not self._attempts:
+            return
+        kept, self._attempts = self._attempts, []
+        when, which = f"{self.now_ms:014d}-", f"-{uuid4().hex[:12]}"
+        rows = [(f"{when}{number:06d}{which}", *facts) for number, facts in enumerate(kept)]
+        self.session.put_attempts(rows)
+
     def after_flush(self, action: Callable[[], object]) -> None:
         """Has `action` run in this transaction once everything decided is written."""
         self._after_flush.append(action)
@@ -217,6 +232,7 @@ class UnitOfWork:
         if self._objects:
             self._write_objects()
         self.units.flush()
+        self.flush_attempts()
         for action in self._after_flush:
             action()
 

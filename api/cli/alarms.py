@@ -19,6 +19,7 @@ from reservation_expiry.api.cli.output import print_table
 from reservation_expiry.api.cli.remote import service, url_option
 from reservation_expiry.api.rendering import render_alarm
 from reservation_expiry.infrastructure.stores.address import Address
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import AlarmState
 
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 
@@ -41,16 +42,16 @@ def list_alarms(
     """List alarms, the earliest first, parked ones first of all."""
     if due and parked:
         raise click.UsageError("give --due or --parked, not both")
+    state: AlarmState | None = "due" if due else "parked" if parked else None
     if url is not None:
-        only = "due" if due else "parked" if parked else None
         with service(url) as there:
             shown = there.ask(
-                "GET", "alarms", query={"only": only, "limit": limit}, member="alarms"
+                "GET", "alarms", query={"state": state, "limit": limit}, member="alarms"
             )
     else:
         with queries_and_clock(database) as (asked, clock):
             now_ms = clock.now_ms()
-            rows = asked.alarms(due_at_ms=now_ms if due else None, parked=parked, limit=limit)
+            rows = asked.alarms(state, now_ms=now_ms, limit=limit)
         shown = [render_alarm(row, now_ms) for row in rows]
     if as_json:
         for alarm in shown:

@@ -29,6 +29,7 @@ from reservation_expiry.infrastructure.settings import (
     DEFAULT_DATABASE,
     DEFAULT_HOST,
     DEFAULT_PORT,
+    KEPT_ATTEMPTS,
     SHUTDOWN_GRACE_SECONDS,
     Settings,
 )
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # what serves is loaded by the commands that serve
 
 MAX_WORKERS = 64
 MOST_HOLD_SECONDS = 30 * 86_400
+MOST_KEPT_ATTEMPTS = 10_000_000
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
@@ -94,6 +96,14 @@ SERVER_OPTIONS = (
         show_default=True,
         envvar="RESERVATION_AUTH",
         help="Whether a request needs a token of this database (token create).",
+    ),
+    click.option(
+        "--kept-attempts",
+        type=click.IntRange(1_000, MOST_KEPT_ATTEMPTS),
+        default=KEPT_ATTEMPTS,
+        show_default=True,
+        envvar="RESERVATION_KEPT_ATTEMPTS",
+        help="Of how many attempts at alarms it is kept how they ended, the newest.",
     ),
     click.option(
         "--log-level",

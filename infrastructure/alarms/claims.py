@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import random
 
-from reservation_expiry.domain.alarm import Outcome
+from reservation_expiry.domain.alarm import MAX_ATTEMPTS, Outcome
 from reservation_expiry.domain.alarm_slot import AlarmSlot, PlannedSlot
 from reservation_expiry.domain.errors import NotDue, NotHeld
 from reservation_expiry.domain.ids import ID_PREFIX, is_object
 from reservation_expiry.domain.reservation import expire
 from reservation_expiry.infrastructure.alarm_row import UnreadableAlarm, decode, row_of
+from reservation_expiry.infrastructure.alarms.attempt import Attempt, Claim
 from reservation_expiry.infrastructure.alarms.company import (
     NOBODY,
     Chosen,
@@ -27,54 +28,15 @@ from reservation_expiry.infrastructure.alarms.company import (
     together_at,
 )
 from reservation_expiry.infrastructure.errors import UndecodableEvent, is_of_one
-from reservation_expiry.infrastructure.stores.row_types import AlarmScope
+from reservation_expiry.infrastructure.stores.row_types import AlarmScope, AttemptFacts
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 RESERVATIONS = AlarmScope((ID_PREFIX,))
+FORGOTTEN_AT_ONCE = 5_000  # kept attempts
+UNREADABLE = "its row cannot be read"
+NEVER_SETTLED = f"it was begun {MAX_ATTEMPTS} times and not settled: it may end its process"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One alarm that this process may work on until its lease ends.
-
-    `cut_off` is with how many it was under way, itself included, when an earlier claim of
-    it outlived its lease without being settled; 0 if none has.
-    """
-
-    id: str
-    slot: AlarmSlot
-    job_state: bytes  # `slot` as it stands in the row
-    cut_off: int = 0
-
-    @property
-    def retry_count(self) -> int:
-        return self.slot.attempts - 1
-
-    @property
-    def is_of_object(self) -> bool:
-        return is_object(self.id)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """How one attempt ended, at `at_ms`. `error` is None unless it is to be retried or parked.
-
-    `began_at_ms` is None where it took no time of its own: it was decided at that instant.
-    """
-
-    claim: Claim
-    outcome: Outcome
-    at_ms: int
-    error: Exception | None = None
-    began_at_ms: int | None = None
-
-    @property
-    def lateness_ms(self) -> int:
-        """How late it began."""
-        began_at_ms = self.at_ms if self.began_at_ms is None else self.began_at_ms
-        return began_at_ms - self.claim.slot.scheduled_time
 
 
 @dataclass(slots=True)
@@ -127,6 +89,7 @@ class ClaimDueAlarms(Work):
             if slot is None or (is_counted(slot) and slot.is_used_up):
                 unit.session.park_alarm(alarm_id, job_state)
                 claimed.parked.append(alarm_id)
+                unit.keep_attempts([_given_up(alarm_id, slot, unit.now_ms)])
             else:
                 due.append((alarm_id, slot))
         chosen = choose(due, self._crowd)
@@ -134,6 +97,7 @@ class ClaimDueAlarms(Work):
         self._claim(unit, claimed, chosen)
         self._join(unit, claimed, chosen)
         self.claims[:] = claimed.claims
+        unit.flush_attempts()
         return claimed
 
     def _claim(self, unit: UnitOfWork, claimed: Claimed, chosen: Chosen) -> None:
@@ -176,7 +140,9 @@ class SettleAlarms(Work):
         self.aggregate_ids = [claim.id for claim in claims]
 
     def run(self, unit: UnitOfWork) -> list[Attempt]:
-        return [self._settle(unit, claim) for claim in self.claims]
+        attempts = [self._settle(unit, claim) for claim in self.claims]
+        unit.keep_attempts([attempt.facts for attempt in attempts])
+        return attempts
 
     def _settle(self, unit: UnitOfWork, claim: Claim) -> Attempt:
         try:
@@ -217,11 +183,31 @@ class FailAlarms(Work):
 
     keeps_house = True
 
-    def __init__(self, failures: Sequence[tuple[Claim, Exception]]) -> None:
+    def __init__(
+        self, failures: Sequence[tuple[Claim, Exception]], began_at_ms: int | None = None
+    ) -> None:
         self._failures = failures
+        self._began_at_ms = began_at_ms
 
     def run(self, unit: UnitOfWork) -> list[Attempt]:
-        return [fail(unit, claim, error) for claim, error in self._failures]
+        attempts = [fail(unit, claim, e, self._began_at_ms) for claim, e in self._failures]
+        unit.keep_attempts([attempt.facts for attempt in attempts])
+        return attempts
+
+
+class ForgetAttempts(Work):
+    """Deletes the oldest of the kept attempts, those before an id. Returns whether there may
+    be more: each time it is a few, so that nobody waits for it long."""
+
+    appends = False
+    keeps_house = True
+    on_tables = True
+
+    def __init__(self, before_id: str) -> None:
+        self._before_id = before_id
+
+    def run(self, unit: UnitOfWork) -> bool:
+        return unit.session.forget_attempts(self._before_id, FORGOTTEN_AT_ONCE) > 0
 
 
 class RedriveAlarm(Work):
@@ -251,11 +237,14 @@ class RedriveAlarm(Work):
         return bool(readable)
 
 
-def fail(unit: UnitOfWork, claim: Claim, error: Exception) -> Attempt:
+def fail(
+    unit: UnitOfWork, claim: Claim, error: Exception, began_at_ms: int | None = None
+) -> Attempt:
     """The retry rule: later and later, then parked."""
     planned = claim.slot.fail(unit.now_ms, random())
     end_claim(unit, claim, planned)
-    return Attempt(claim, "parked" if planned.look_at_ms is None else "retry", unit.now_ms, error)
+    outcome: Outcome = "parked" if planned.look_at_ms is None else "retry"
+    return Attempt(claim, outcome, unit.now_ms, error, began_at_ms)
 
 
 def end_claim(unit: UnitOfWork, claim: Claim, planned: PlannedSlot) -> None:
@@ -270,3 +259,14 @@ def _readable(alarm_id: str, job_state: bytes) -> AlarmSlot | None:
     except UnreadableAlarm as error:
         logger.error("the alarm of %s cannot be read and is parked: %s", alarm_id, error)
         return None
+
+
+def _given_up(alarm_id: str, slot: AlarmSlot | None, now_ms: int) -> AttemptFacts:
+    """The last that is to be told of an alarm that is not begun any more."""
+    if slot is None:
+        return AttemptFacts(alarm_id, None, now_ms, now_ms, "parked", 0, 0, None, UNREADABLE)
+    scheduled_ms, late_ms = slot.scheduled_time, now_ms - slot.scheduled_time
+    retries = slot.attempts - 1
+    return AttemptFacts(
+        alarm_id, None, scheduled_ms, now_ms, "parked", retries, late_ms, None, NEVER_SETTLED
+    )

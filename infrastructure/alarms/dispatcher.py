@@ -15,10 +15,9 @@ from statistics import median
 from typing import Any, Protocol
 
 from reservation_expiry.domain.ids import is_reservation
+from reservation_expiry.infrastructure.alarms.attempt import Attempt, Claim
 from reservation_expiry.infrastructure.alarms.claims import (
     RESERVATIONS,
-    Attempt,
-    Claim,
     ClaimDueAlarms,
     Claimed,
     FailAlarms,

@@ -10,10 +10,9 @@ from typing import Protocol
 import msgspec
 
 from reservation_expiry.domain.ids import parse_object_id, reservation_name
-from reservation_expiry.infrastructure.alarms.claims import Attempt
+from reservation_expiry.infrastructure.alarms.attempt import Attempt, said_by
 from reservation_expiry.infrastructure.machine.output import standard_output
-
-ENTRYPOINT = "Reservation"
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import RESERVATION
 
 
 class Lines(Protocol):
@@ -41,7 +40,7 @@ class AlarmLog:
             line = {
                 "event": "reservation-alarm",
                 "eventType": "alarm",
-                "entrypoint": ENTRYPOINT,
+                "entrypoint": RESERVATION,
                 "reservationId": reservation_name(claim.id),
             }
         else:
@@ -60,16 +59,8 @@ class AlarmLog:
         }
         if claim.cut_off:
             line["lapsed"] = True  # it was in hand before, and not settled in time
-        if attempt.began_at_ms is not None:
-            line["durationMs"] = attempt.at_ms - attempt.began_at_ms
+        if attempt.duration_ms is not None:
+            line["durationMs"] = attempt.duration_ms
         if attempt.error is not None:
-            line["error"] = f"{type(attempt.error).__name__}: {_words(attempt.error)}"
+            line["error"] = said_by(attempt.error)
         return self._encode(line) + b"\n"
-
-
-def _words(error: Exception) -> str:
-    """What it says, whatever it says: people's code raised it."""
-    try:
-        return str(error).encode("utf-8", "backslashreplace").decode()
-    except Exception as worse:
-        return f"({type(worse).__name__} while it was asked what it says)"

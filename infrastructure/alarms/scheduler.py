@@ -35,7 +35,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy import Engine
 
 from reservation_expiry.infrastructure import alarm_row
-from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.alarms.attempt import Claim
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher, NextLook
 from reservation_expiry.infrastructure.clock import Clock
 from reservation_expiry.infrastructure.errors import StoreError

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from reservation_expiry.infrastructure.alarms.claims import Claim, Claimed
+from reservation_expiry.infrastructure.alarms.attempt import Claim
+from reservation_expiry.infrastructure.alarms.claims import Claimed
 from reservation_expiry.infrastructure.alarms.company import Crowd, together_at
 
 QUIET_SECONDS = 2.0  # how long suspects wait for what runs to end

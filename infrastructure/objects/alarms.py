@@ -9,18 +9,12 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 from reservation_expiry.domain.ids import ObjectId, object_of, objects_of
-from reservation_expiry.infrastructure.alarms.claims import (
-    Attempt,
-    Claim,
-    Claimed,
-    FailAlarms,
-    GiveBackAlarms,
-)
+from reservation_expiry.infrastructure.alarms.attempt import Attempt, Claim
+from reservation_expiry.infrastructure.alarms.claims import Claimed, FailAlarms, GiveBackAlarms
 from reservation_expiry.infrastructure.alarms.company import Crowd
 from reservation_expiry.infrastructure.alarms.dispatcher import AlarmDispatcher
 from reservation_expiry.infrastructure.errors import ROW_ERRORS, StoreError, StoreStopped
@@ -174,14 +168,14 @@ class ObjectAlarmRunner:
             )
         except ROW_ERRORS as error:
             logger.error("%s cannot be read for its alarm: %s", claim.id, error)
-            attempt = await self._fail(claim, error)
+            attempt = await self._fail(claim, error, None)
         except StoreError as error:
             logger.warning("the alarm of %s waits: %s", claim.id, error)
             await self._give_back([self._newest(claim)], BUSY_AGAIN_MS)
             return
         except Exception as error:  # the class's constructor raised it
             logger.error("%s could not be made for its alarm", claim.id, exc_info=error)
-            attempt = replace(await self._fail(claim, error), began_at_ms=began_at_ms)
+            attempt = await self._fail(claim, error, began_at_ms)
         if attempt is not None:
             await self._host.loop.run_in_executor(self._reports, self._dispatcher.report, [attempt])
 
@@ -197,12 +191,13 @@ class ObjectAlarmRunner:
                 live.memory.end_alarm(well=False)
                 raise
             except Exception as error:
-                attempt = await self._failed(live, claim, error)
-                return replace(attempt, began_at_ms=began_at_ms)
+                return await self._failed(live, claim, error, began_at_ms)
             live.memory.end_alarm(well=live.dropped is None)
             live.refuse_if_dropped()
+            attempt = Attempt(claim, "ok", self._host.now_ms(), began_at_ms=began_at_ms)
+            live.memory.keep_attempt(attempt.facts)
             await live.durable()
-            return Attempt(claim, "ok", self._host.now_ms(), began_at_ms=began_at_ms)
+            return attempt
 
     async def _handle(self, live: LiveObject, claim: Claim) -> None:
         method = guarded(getattr, live.instance, "alarm", None)
@@ -211,13 +206,15 @@ class ObjectAlarmRunner:
         info = AlarmInfo(claim.slot.scheduled_time, claim.retry_count)
         await live.run_limited(_handler(method, info), self._limit_seconds)
 
-    async def _fail(self, claim: Claim, error: Exception) -> Attempt:
+    async def _fail(self, claim: Claim, error: Exception, began_at_ms: int | None) -> Attempt:
         attempts: list[Attempt] = await self._host.execute(
-            FailAlarms([(self._newest(claim), error)])
+            FailAlarms([(self._newest(claim), error)], began_at_ms)
         )
         return attempts[0]
 
-    async def _failed(self, live: LiveObject, claim: Claim, error: Exception) -> Attempt:
+    async def _failed(
+        self, live: LiveObject, claim: Claim, error: Exception, began_at_ms: int
+    ) -> Attempt:
         untouched = live.memory.end_alarm(well=False)
         if not isinstance(error, StoreError | HandlerTimeout | NoHandler):
             logger.error("the alarm of %s failed", claim.id, exc_info=error)
@@ -225,9 +222,11 @@ class ObjectAlarmRunner:
             raise error
         if not untouched:
             next_at_ms = live.memory.stored.alarm_at_ms
-            slowed: Attempt = await self._host.execute(SlowDownAlarm(claim, next_at_ms, error))
+            slowed: Attempt = await self._host.execute(
+                SlowDownAlarm(claim, next_at_ms, error, began_at_ms)
+            )
             return slowed
-        attempt = await self._fail(claim, error)
+        attempt = await self._fail(claim, error, began_at_ms)
         if attempt.outcome == "parked":
             live.memory.park_alarm()
         return attempt

@@ -10,6 +10,7 @@ from reservation_expiry.domain.durable_object import (
     ObjectEvent,
     StorageWritten,
 )
+from reservation_expiry.infrastructure.stores.row_types import AttemptFacts
 
 
 class Untouched(Enum):
@@ -28,17 +29,18 @@ EVENT_BYTES = 8 * 1024 * 1024  # of values in one event; more are written as sev
 class Changes:
     """Puts and deletes by key, whether all was deleted first, and what became of the alarm.
 
-    `facts` make events that are for the log alone; `alarm` is UNTOUCHED, None if it was
-    deleted, or the time it was set to; `handled` is the time of the alarm whose handler
-    ended well.
+    `facts` make events that are for the log alone; `attempts` are kept beside it; `alarm` is
+    UNTOUCHED, None if it was deleted, or the time it was set to; `handled` is the time of the
+    alarm whose handler ended well.
     """
 
-    __slots__ = ("alarm", "cleared", "facts", "handled", "values")
+    __slots__ = ("alarm", "attempts", "cleared", "facts", "handled", "values")
 
     def __init__(self) -> None:
         self.values: dict[str, bytes | None] = {}
         self.cleared = False
         self.facts: list[Fact] = []
+        self.attempts: list[AttemptFacts] = []
         self.alarm: int | Untouched | None = UNTOUCHED
         self.handled: int | None = None
 
@@ -47,6 +49,7 @@ class Changes:
             self.values
             or self.cleared
             or self.facts
+            or self.attempts
             or self.alarm is not UNTOUCHED
             or self.handled is not None
         )

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.infrastructure.objects.changes import Fact
 from reservation_expiry.infrastructure.objects.storage import Storage
+from reservation_expiry.infrastructure.stores.row_types import AttemptFacts
 
 
 class DurableObject:
@@ -30,6 +31,7 @@ class Host(Protocol):
     def should_yield(self) -> bool: ...
     def cut_off(self) -> int: ...
     def record(self, fact: Fact) -> None: ...
+    def keep_attempt(self, attempt: AttemptFacts) -> None: ...
     def count(self, what: str) -> None: ...
     def beside(self, work: Awaitable[Any]) -> asyncio.Task[Any]: ...
     def alone(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]: ...
@@ -60,6 +62,10 @@ class Context:
     def record(self, fact: Fact) -> None:
         """Has an event in the log, beside what is written to the storage."""
         self._live.record(fact)
+
+    def keep_attempt(self, attempt: AttemptFacts) -> None:
+        """Has it kept how a run ended that this object made, with what it writes now."""
+        self._live.keep_attempt(attempt)
 
     def count(self, what: str) -> None:
         """Counts it for `/readyz`."""

@@ -24,6 +24,7 @@ from reservation_expiry.infrastructure.objects.running_code import guarded
 from reservation_expiry.infrastructure.objects.storage import Storage
 from reservation_expiry.infrastructure.objects.tasks import BlockFailed, HandlerTimeout, ObjectTasks
 from reservation_expiry.infrastructure.objects.transaction import Turns
+from reservation_expiry.infrastructure.stores.row_types import AttemptFacts
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,9 @@ class LiveObject:
     def record(self, fact: Fact) -> None:
         self.memory.record(fact)
 
+    def keep_attempt(self, attempt: AttemptFacts) -> None:
+        self.memory.keep_attempt(attempt)
+
     def count(self, what: str) -> None:
         self._owner.count(what)
 
@@ -176,8 +180,8 @@ class LiveObject:
         """Makes events of what was written, and sends them off unless others are under way."""
         self._flush_planned = False
         if self.dropped is None and self.memory.is_changed:
-            events = self.memory.take_events(self.id, self._outbox.version)
-            self._outbox.add(events, self._by)
+            events, attempts = self.memory.take(self.id, self._outbox.version)
+            self._outbox.add(events, self._by, attempts)
 
     def _written(self, error: BaseException | None) -> None:
         if error is not None:

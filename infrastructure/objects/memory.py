@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from reservation_expiry.domain.durable_object import ObjectEvent, StoredObject
-from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.alarms.attempt import Claim
 from reservation_expiry.infrastructure.objects.changes import Changes, Fact
+from reservation_expiry.infrastructure.stores.row_types import AttemptFacts
 
 
 class Memory:
@@ -37,12 +38,13 @@ class Memory:
         """Whether something is not in the log, nor on its way there."""
         return bool(self._changes)
 
-    def take_events(self, object_id: str, version: int) -> list[ObjectEvent]:
-        """What changed since the last time, as events behind `version`."""
+    def take(self, object_id: str, version: int) -> tuple[list[ObjectEvent], list[AttemptFacts]]:
+        """What changed since the last time, as events behind `version`, and attempts that
+        ended."""
         changes, self._changes = self._changes, Changes()
         events = list(changes.events(object_id, version, self._logged_alarm))
         self._logged_alarm = self.stored.alarm_at_ms
-        return events
+        return events, changes.attempts
 
     # Storage
 
@@ -78,6 +80,12 @@ class Memory:
         """Has an event in the log, with whatever else is written now."""
         self._before_change()
         self._changes.facts.append(fact)
+        self._on_change()
+
+    def keep_attempt(self, attempt: AttemptFacts) -> None:
+        """Has it kept how an attempt ended, with whatever else is written now."""
+        self._before_change()
+        self._changes.attempts.append(attempt)
         self._on_change()
 
     # The alarm

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.durable_object import ObjectEvent
 from reservation_expiry.infrastructure.alarm_row import encode, row_of
-from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
+from reservation_expiry.infrastructure.alarms.attempt import Attempt, Claim
 from reservation_expiry.infrastructure.errors import ObjectElsewhere, VersionConflict
 from reservation_expiry.infrastructure.machine.processes import is_gone, this_process
-from reservation_expiry.infrastructure.stores.row_types import AlarmRow, SnapshotRow
+from reservation_expiry.infrastructure.stores.row_types import AlarmRow, AttemptFacts, SnapshotRow
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
 
@@ -62,6 +62,7 @@ class WriteObject(Work):
         events: Sequence[ObjectEvent],
         checkpoint: SnapshotRow | None,
         authors: Sequence[str | None] = (),
+        attempts: Sequence[AttemptFacts] = (),
     ) -> None:
         self.object_ids = (object_id,)
         self._object_id = object_id
@@ -69,6 +70,7 @@ class WriteObject(Work):
         self._version = version
         self._events = events
         self._authors = authors
+        self._attempts = attempts
         self._checkpoint = checkpoint
 
     def run(self, unit: UnitOfWork) -> None:
@@ -78,6 +80,7 @@ class WriteObject(Work):
         if version != self._version:
             raise VersionConflict(f"{self._object_id} is at version {version}, not {self._version}")
         unit.append_to_object(self._object_id, self._events, self._authors)
+        unit.keep_attempts(self._attempts)
         checkpoint = self._checkpoint
         if checkpoint is not None:
             unit.after_flush(lambda: unit.session.put_snapshot(checkpoint))
@@ -147,21 +150,40 @@ class LeaveObjects(Work):
         unit.session.forget_owners([self._owner])
 
 
+class KeepAttempts(Work):
+    """Keeps how attempts ended that left nothing else to write."""
+
+    appends = False
+    keeps_house = True
+
+    def __init__(self, attempts: Sequence[AttemptFacts]) -> None:
+        self._attempts = attempts
+
+    def run(self, unit: UnitOfWork) -> None:
+        unit.keep_attempts(self._attempts)
+
+
 class SlowDownAlarm(Work):
     """The handler set a new alarm, for `next_at_ms`, and failed: counts that, and sees to
     it that doing so again and again gets slower. Returns the Attempt."""
 
     keeps_house = True
 
-    def __init__(self, claim: Claim, next_at_ms: int | None, error: Exception) -> None:
+    def __init__(
+        self, claim: Claim, next_at_ms: int | None, error: Exception, began_at_ms: int
+    ) -> None:
         self._claim = claim
         self._next_at_ms = next_at_ms
         self._error = error
+        self._began_at_ms = began_at_ms
 
     def run(self, unit: UnitOfWork) -> Attempt:
         if self._next_at_ms is not None:
             self._slow_down(unit, self._next_at_ms)
-        return Attempt(self._claim, "superseded", unit.now_ms, self._error)
+        began_at_ms = self._began_at_ms
+        attempt = Attempt(self._claim, "superseded", unit.now_ms, self._error, began_at_ms)
+        unit.keep_attempts([attempt.facts])
+        return attempt
 
     def _slow_down(self, unit: UnitOfWork, next_at_ms: int) -> None:
         row = row_of(self._claim.id, self._claim.slot.supersede(next_at_ms, unit.now_ms))

@@ -5,18 +5,22 @@ commit fails, nothing after it may be kept either.
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reservation_expiry.domain.durable_object import ObjectEvent, StoredObject
 from reservation_expiry.infrastructure.object_checkpoints import encode_checkpoint
 from reservation_expiry.infrastructure.objects.checkpoint_cadence import CheckpointCadence
-from reservation_expiry.infrastructure.objects.object_commands import WriteObject
+from reservation_expiry.infrastructure.objects.object_commands import KeepAttempts, WriteObject
+from reservation_expiry.infrastructure.stores.row_types import AttemptFacts
 from reservation_expiry.infrastructure.unit_of_work import Work
 
 Written = Callable[[BaseException | None], None]
 """Told how each commit ended: None, or why nothing of it is in the log."""
+
+logger = logging.getLogger(__name__)
 
 
 class Writer(Protocol):
@@ -47,23 +51,30 @@ class Outbox:
         self._on_written = on_written
         self._events: list[ObjectEvent] = []
         self._authors: list[str | None] = []  # of each
+        self._attempts: list[AttemptFacts] = []
         self._sending = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits or is on its way."""
-        return not (self._events or self._sending)
+        return not (self._events or self._attempts or self._sending)
 
     @property
     def is_behind(self) -> bool:
         """Whether something that was added is not on disk."""
         return self._committed < self.version
 
-    def add(self, events: list[ObjectEvent], by: str | None = None) -> None:
-        """Takes events, all that the storage as it is now follows from. `by` is the name of
-        the token whose request they come from."""
+    def add(
+        self,
+        events: list[ObjectEvent],
+        by: str | None = None,
+        attempts: Sequence[AttemptFacts] = (),
+    ) -> None:
+        """Takes events, all that the storage as it is now follows from, and attempts that
+        ended. `by` is the name of the token whose request they come from."""
         self.version += len(events)
+        self._attempts += attempts
         self._events += events
         self._authors += len(events) * (by,)
         self.send(is_current=True)
@@ -71,7 +82,12 @@ class Outbox:
     def send(self, *, is_current: bool) -> None:
         """Hands what waits to the writer, unless something is on its way. `is_current` says
         whether the storage has nothing that is not among it."""
-        if self._sending or not self._events:
+        if self._sending:
+            return
+        attempts, self._attempts = self._attempts, []
+        if not self._events:
+            if attempts:
+                self._submit(KeepAttempts(attempts), lambda _, error: _note(error))
             return
         events, self._events = self._events, []
         authors, self._authors = self._authors, []
@@ -83,9 +99,14 @@ class Outbox:
             self._cadence.was_taken(version)
         self._sending = True
         token = self._writer.token
-        work = WriteObject(self._object_id, token, self._committed, events, checkpoint, authors)
+        work = WriteObject(
+            self._object_id, token, self._committed, events, checkpoint, authors, attempts
+        )
+        self._submit(work, lambda _, error: self._sent(version, error))
+
+    def _submit(self, work: Work, on_done: Callable[[Any, BaseException | None], None]) -> None:
         try:
-            self._writer.submit(work, lambda _, error: self._sent(version, error))
+            self._writer.submit(work, on_done)
         except Exception as error:
             self._on_written(error)
 
@@ -110,7 +131,13 @@ class Outbox:
         """What is not on its way is gone, and who waits is told why."""
         self._events.clear()
         self._authors.clear()
+        self._attempts.clear()
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(why)
         self._waiting.clear()
+
+
+def _note(error: BaseException | None) -> None:
+    if error is not None:
+        logger.warning("how an alarm ended is not kept: %s", error)

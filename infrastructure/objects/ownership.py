@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import uuid4
 
-from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.alarms.attempt import Claim
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.clock import elapsed_seconds
 from reservation_expiry.infrastructure.errors import StoreError

@@ -22,6 +22,7 @@ from reservation_expiry.domain.durable_object import RunEnded, RunOutcome
 from reservation_expiry.domain.errors import InvalidSchedule
 from reservation_expiry.domain.ids import ObjectId
 from reservation_expiry.domain.scheduled_entry import NextTime, ScheduledEntry, next_time_of
+from reservation_expiry.infrastructure.alarms.attempt import said_by
 from reservation_expiry.infrastructure.objects.cron import next_by_cron
 from reservation_expiry.infrastructure.objects.durable_object import Context
 from reservation_expiry.infrastructure.objects.running_code import called
@@ -32,6 +33,7 @@ from reservation_expiry.infrastructure.objects.schedule_records import (
     ScheduleRecords,
     shown,
 )
+from reservation_expiry.infrastructure.stores.row_types import AttemptFacts
 
 MAX_RUNNING = MAX_DUE  # events of one schedule under way at once
 # A pass that is older begins nothing more once the runs it had by then have ended. With the
@@ -208,12 +210,36 @@ class SchedulePass:
                 outcome=outcome,
             )
         )
+        self._keep(entry, began_ms, now_ms, outcome, error)
         if id in self._marked:
             self._records.unmark([id])
         current = await self._records.progress_of(id)
         if current is not None and current.revision == began.revision:
             self._records.move(id, current, None if after is None else after.progress)
         # Else it was cancelled, or put anew, while it ran: that holds.
+
+    def _keep(
+        self,
+        began: ScheduledEntry,
+        began_ms: int,
+        ended_ms: int,
+        outcome: RunOutcome,
+        error: BaseException | None,
+    ) -> None:
+        planned_ms = began.progress.run_at_ms or began_ms
+        self._ctx.keep_attempt(
+            AttemptFacts(
+                str(self._ctx.id),
+                began.id,
+                planned_ms,
+                ended_ms,
+                outcome,
+                began.progress.attempts,
+                began_ms - planned_ms,
+                ended_ms - began_ms,
+                None if error is None else said_by(error),
+            )
+        )
 
     def _report(
         self,

@@ -97,13 +97,22 @@ class RemakeAlarms(Remake):
         return count
 
 
+class RemakeAttempts(Remake):
+    """From nothing: no alarm is to wait because the log of others cannot be written."""
+
+    table = "attempts"
+
+    def fill(self, unit: UnitOfWork) -> int:
+        return 0
+
+
 def remake_what_is_damaged(execute: Callable[[Work], Any], error: StoreDamaged) -> bool:
-    """Looks at both tables, the read model first. Whether one was damaged and is made anew.
+    """Looks at the tables, the read model first. Whether one was damaged and is made anew.
 
     Raises StoreError if the database does not answer, or cannot take another table.
     """
     remade = False
-    for remake in (RemakeReservations, RemakeAlarms):
+    for remake in (RemakeReservations, RemakeAlarms, RemakeAttempts):
         look = ReadAll(remake.table)
         try:
             execute(look)

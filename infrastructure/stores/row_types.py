@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 AlarmRow = tuple[str, float | None, bytes]
 """(id, next_run_time in Unix seconds or None when parked, job_state)"""
@@ -36,6 +37,29 @@ SnapshotRow = tuple[str, int, bytes]
 
 TokenRow = tuple[str, str, str, bytes, int, int | None, int | None]
 """(id, name, scope, SHA-256 of the secret, created, expires and revoked at in ms)"""
+
+
+class AttemptFacts(NamedTuple):
+    """One attempt at an alarm, or at a schedule's event, as it is kept.
+
+    `subject` is the id in the log of what the alarm is of; `event_id` the schedule's event;
+    times and durations are ms, `duration_ms` None where it took no time of its own; `error`
+    is None unless it failed.
+    """
+
+    subject: str
+    event_id: str | None
+    scheduled_ms: int
+    at_ms: int
+    outcome: str
+    retry_count: int
+    lateness_ms: int
+    duration_ms: int | None
+    error: str | None
+
+
+AttemptRow = tuple[str, *tuple[Any, ...]]
+"""(id, and the fields of AttemptFacts). Ids are in the order of the commits."""
 
 
 @dataclass(frozen=True, slots=True)

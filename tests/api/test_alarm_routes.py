@@ -23,9 +23,9 @@ def test_alarms_are_listed_the_earliest_first(
     application.hold("soon", 60)
     assert alarms(client) == [("soon", "waiting"), ("late", "waiting")]
     assert alarms(client, "?limit=1") == [("soon", "waiting")]
-    assert alarms(client, "?only=due") == []
+    assert alarms(client, "?state=due") == []
     clock.advance(60_000)
-    assert alarms(client, "?only=due") == [("soon", "due")]
+    assert alarms(client, "?state=due") == [("soon", "due")]
 
 
 def test_what_is_parked_is_re_driven(
@@ -33,11 +33,11 @@ def test_what_is_parked_is_re_driven(
 ) -> None:
     hold_all(application, "abc", "def", "ghi")
     sql(address, "UPDATE alarms SET next_run_time = NULL")
-    assert len(alarms(client, "?only=parked")) == 3
+    assert len(alarms(client, "?state=parked")) == 3
     assert client.post("/alarms/redrive", json={"name": "abc"}).json == {"redriven": 1}
-    assert len(alarms(client, "?only=parked")) == 2
+    assert len(alarms(client, "?state=parked")) == 2
     assert client.post("/alarms/redrive", json={"all": True}).json == {"redriven": 2}
-    assert alarms(client, "?only=parked") == []
+    assert alarms(client, "?state=parked") == []
     answer = client.post("/alarms/redrive", json={"name": "never"})
     assert "never has no alarm" in assert_problem(answer, 404, "alarm-not-found")["detail"]
 
@@ -50,7 +50,7 @@ def test_a_body_that_names_no_alarm_is_refused(client: FlaskClient, body: bytes)
     assert_problem(client.post("/alarms/redrive", data=body), 400, "invalid-parameter")
 
 
-@pytest.mark.parametrize("query", ["only=all", "only=", "limit=0", "limit=1001"])
+@pytest.mark.parametrize("query", ["state=all", "state=", "limit=0", "limit=1001"])
 def test_a_parameter_that_is_none_is_refused(client: FlaskClient, query: str) -> None:
     assert_problem(client.get(f"/alarms?{query}"), 400, "invalid-parameter")
 

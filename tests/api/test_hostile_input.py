@@ -140,7 +140,7 @@ BASE: dict[str, dict[str, str]] = {
     "items list": {"--limit": "5", "--after": "a", "--url": "http://127.0.0.1:1"},
     "items set": {"name": "floor", "capacity": "5", "--url": "http://127.0.0.1:1"},
     "items show": {"name": "floor", "--url": "http://127.0.0.1:1"},
-    "serve     ": {"--longest-hold": "60", "--port": "{port}"},
+    "serve     ": {"--longest-hold": "60", "--kept-attempts": "1000", "--port": "{port}"},
     "list   ": {"--namespace": "blue"},
     "serve    ": {"--namespace": "blue"},
     "namespace create": {"name": "blue"},
@@ -156,6 +156,7 @@ BASE: dict[str, dict[str, str]] = {
     "show ": {"name": "seat-1", "--version": "1"},
     "worker": {"file": "{worker}", "--config": "{new}.toml", "--host": "h", "--port": "1"},
     "worker ": {"file": "{worker}", "--workers": "1", "--log-level": "info"},
+    "worker    ": {"file": "{worker}", "--kept-attempts": "2000"},
     "worker   ": {"file": "{worker}", "--auth": "required", "--log-format": "text"},
     "worker  ": {"file": "{worker}", "--allow-host": "tickets.example"},
 }

@@ -13,12 +13,8 @@ from reservation_expiry.domain.alarm import MAX_ATTEMPTS, company_after
 from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarm_row import row_set_to
-from reservation_expiry.infrastructure.alarms.claims import (
-    Claim,
-    ClaimDueAlarms,
-    Claimed,
-    FailAlarms,
-)
+from reservation_expiry.infrastructure.alarms.attempt import Claim
+from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms, Claimed, FailAlarms
 from reservation_expiry.infrastructure.alarms.company import (
     Crowd,
     choose,

@@ -7,7 +7,8 @@ import pytest
 
 from reservation_expiry.domain.alarm import MAX_ATTEMPTS
 from reservation_expiry.domain.alarm_slot import AlarmSlot
-from reservation_expiry.infrastructure.alarms.claims import Claim, Claimed
+from reservation_expiry.infrastructure.alarms.attempt import Claim
+from reservation_expiry.infrastructure.alarms.claims import Claimed
 from reservation_expiry.infrastructure.alarms.company import new_token
 from reservation_expiry.infrastructure.objects import alarm_crowd
 from reservation_expiry.infrastructure.objects.alarm_crowd import AlarmCrowd

@@ -15,7 +15,8 @@ from reservation_expiry.domain.reservation import expire
 from reservation_expiry.infrastructure import alarm_row
 from reservation_expiry.infrastructure.alarms import claims as alarm_commands
 from reservation_expiry.infrastructure.alarms import dispatcher as alarm_dispatcher
-from reservation_expiry.infrastructure.alarms.claims import Claim, SettleAlarms
+from reservation_expiry.infrastructure.alarms.attempt import Claim
+from reservation_expiry.infrastructure.alarms.claims import SettleAlarms
 from reservation_expiry.infrastructure.alarms.dispatcher import LEASE_MS, AlarmDispatcher
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication

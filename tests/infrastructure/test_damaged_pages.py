@@ -30,6 +30,7 @@ from reservation_expiry.infrastructure.replay import remake as remake_module
 from reservation_expiry.infrastructure.replay.remake import RemakeAlarms, RemakeReservations
 from reservation_expiry.infrastructure.startup import check
 from reservation_expiry.infrastructure.stores.address import Address, PostgresAddress
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import AttemptsWanted
 from reservation_expiry.infrastructure.stores.store import open_store
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 from tests.crash.staging import hold_in, now_ms
@@ -204,6 +205,18 @@ def test_f80_a_damaged_projection_is_made_anew_and_every_hold_ends(
         assert (seen.counts["retry"], seen.counts["released"]) == (0, 0)
         seen.application.hold("seat-000", 60)
         assert seen.application.sweep() == 0
+    check_invariants(due)
+    assert check(due) == "ready"
+
+
+def test_f80_no_alarm_waits_for_a_damaged_log_of_attempts(due: Address, damage: Damage) -> None:
+    with Seen(due) as seen:
+        seen.until(lambda: seen.counts["ok"] == len(NAMES))
+    hold_in(due, NAMES, due_at_ms=now_ms() - 100)
+    damage(due, "attempts", -1)
+    with Seen(due) as seen:
+        seen.until(lambda: seen.counts["ok"] == len(NAMES))
+        assert seen.application.queries.attempts(AttemptsWanted(), 1_000)
     check_invariants(due)
     assert check(due) == "ready"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from reservation_expiry.domain.alarm_slot import AlarmSlot
-from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
+from reservation_expiry.infrastructure.alarms.attempt import Attempt, Claim
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.machine import output
 from reservation_expiry.infrastructure.machine.output import LineHandler, LineStream, LineWriter

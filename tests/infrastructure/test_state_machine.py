@@ -27,7 +27,7 @@ from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.domain.ids import ID_PREFIX
 from reservation_expiry.domain.reservation import project
 from reservation_expiry.infrastructure import alarm_row
-from reservation_expiry.infrastructure.alarms.claims import Claim
+from reservation_expiry.infrastructure.alarms.attempt import Claim
 from reservation_expiry.infrastructure.alarms.log import AlarmLog
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.replay.rebuild import rebuild

@@ -4,7 +4,8 @@ import pytest
 
 from reservation_expiry.domain.alarm_slot import AlarmSlot
 from reservation_expiry.infrastructure import writer as writer_module
-from reservation_expiry.infrastructure.alarms.claims import Claim, ClaimDueAlarms
+from reservation_expiry.infrastructure.alarms.attempt import Claim
+from reservation_expiry.infrastructure.alarms.claims import ClaimDueAlarms
 from reservation_expiry.infrastructure.errors import (
     Overloaded,
     StoreBusy,

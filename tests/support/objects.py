@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from reservation_expiry.infrastructure.alarms.claims import Attempt, Claim
+from reservation_expiry.infrastructure.alarms.attempt import Attempt, Claim
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.objects.entrypoint import Bindings
 from reservation_expiry.infrastructure.objects.host import ObjectHost

@@ -52,7 +52,7 @@ SET search_path = "{0}";
 DELETE FROM events; DELETE FROM alarms; DELETE FROM reservations; DELETE FROM objects;
 DELETE FROM items; DELETE FROM lines; DELETE FROM answers;
 DELETE FROM snapshots; DELETE FROM owners; DELETE FROM ownerships; DELETE FROM writers;
-DELETE FROM tokens; DELETE FROM servers;
+DELETE FROM tokens; DELETE FROM servers; DELETE FROM attempts;
 DELETE FROM log_head;
 INSERT INTO log_head (singleton, position, checksum, projected_position, log_id)
 VALUES (1, 0, '', 0, md5(random()::text))"""

@@ -274,12 +274,20 @@ def _within(statement: str, key: str) -> str:
     )
 
 
+_INSTEAD = (
+    ("?", "%s"),
+    (" AS BLOB)", " AS bytea)"),
+    (" NOT INDEXED", ""),
+    (" instr(", ' "position"('),  # which takes them in the same order when it is called so
+)
+
+
 @lru_cache(maxsize=256)
 def to_postgres(statement: str) -> str:
     """A statement of `sql/` as PostgreSQL and its driver take it."""
-    return (
-        statement.replace("?", "%s").replace(" AS BLOB)", " AS bytea)").replace(" NOT INDEXED", "")
-    )
+    for sqlite, ours in _INSTEAD:
+        statement = statement.replace(sqlite, ours)
+    return statement
 
 
 # What it says of a statement that was prepared, and that it does not know, or not any more.

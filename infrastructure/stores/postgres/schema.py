@@ -144,6 +144,21 @@ CREATE TABLE IF NOT EXISTS answers (
 );
 CREATE INDEX IF NOT EXISTS answers_by_time ON answers (at_ms)
 """
+# How attempts at alarms ended.
+ATTEMPT_TABLES = """;
+CREATE TABLE IF NOT EXISTS attempts (
+    id text COLLATE "C" NOT NULL PRIMARY KEY,
+    subject text NOT NULL,
+    event_id text,
+    scheduled_ms bigint NOT NULL,
+    at_ms bigint NOT NULL,
+    outcome text NOT NULL,
+    retry_count bigint NOT NULL,
+    lateness_ms bigint NOT NULL,
+    duration_ms bigint,
+    error text
+)
+"""
 _VERSION_TABLE = "CREATE TABLE reservation_expiry_schema (version integer NOT NULL)"
 
 _NAMES = ["events", "log_head", "writers", *(table.name for table in REMADE)]
@@ -151,7 +166,7 @@ _NAMES = ["events", "log_head", "writers", *(table.name for table in REMADE)]
 # Released: never edited, whatever `sql/tables.py` comes to say.
 MIGRATIONS: tuple[str, ...] = (
     _LOG_TABLES + _PROJECTION_TABLES,
-    TOKEN_TABLES + NAMESPACE_TABLES + TERMS_TABLES,
+    TOKEN_TABLES + NAMESPACE_TABLES + TERMS_TABLES + ATTEMPT_TABLES,
 )
 
 _TYPES: Mapping[Kind, str] = {**TYPES, "key": 'text COLLATE "C"'}

@@ -1,10 +1,11 @@
-"""The statements on what stands beside the log: units and answers, who runs objects, who may
-ask, who serves."""
+"""The statements on what stands beside the log: units and answers, how alarms went, who
+runs objects, who may ask, who serves."""
 
 from collections.abc import Sequence
 
 from reservation_expiry.infrastructure.stores.row_types import (
     AnswerRow,
+    AttemptRow,
     ItemRow,
     LineRow,
     OwnedRow,
@@ -15,6 +16,7 @@ from reservation_expiry.infrastructure.stores.row_types import (
 from reservation_expiry.infrastructure.stores.sql.statements import Statements
 from reservation_expiry.infrastructure.stores.sql.tables import (
     ANSWERS,
+    ATTEMPTS,
     ITEMS,
     LINES,
     OWNERS,
@@ -34,6 +36,8 @@ _RENEW_OWNER = """
 INSERT INTO owners (token, until_ms, process) VALUES (?, ?, ?)
 ON CONFLICT (token) DO UPDATE SET until_ms = excluded.until_ms"""
 
+_FORGET_ATTEMPTS = """
+DELETE FROM attempts WHERE id IN (SELECT id FROM attempts WHERE id < ? ORDER BY id LIMIT ?)"""
 _OVERDUE_OF = """
 SELECT hold FROM lines WHERE item = ? AND due_at_ms <= ? ORDER BY due_at_ms, hold"""
 
@@ -71,6 +75,15 @@ class BesideTheLog(Statements):
 
     def forget_answers(self, before_ms: int) -> None:
         self._write("answers", "DELETE FROM answers WHERE at_ms < ?", (before_ms,))
+
+    # How attempts at alarms ended
+
+    def put_attempts(self, rows: Sequence[AttemptRow]) -> None:
+        self._put(ATTEMPTS, rows)
+
+    def forget_attempts(self, before_id: str, limit: int) -> int:
+        """Deletes the oldest of those before an id. How many there were."""
+        return self._run(_FORGET_ATTEMPTS, (before_id, limit))
 
     # Who runs which object
 

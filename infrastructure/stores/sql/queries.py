@@ -14,8 +14,15 @@ from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.row_types import (
     AlarmRow,
     AlarmScope,
+    AttemptRow,
     ItemRow,
     TokenRow,
+)
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import (
+    AlarmState,
+    AttemptsWanted,
+    alarms_where,
+    attempts_statement,
 )
 from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.head import Head, read_head, read_life
@@ -26,6 +33,7 @@ from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
 from reservation_expiry.infrastructure.stores.sql.tables import (
     ALARMS,
+    ATTEMPTS,
     ITEMS,
     RESERVATIONS,
     TOKENS,
@@ -257,14 +265,10 @@ class Queries:
         return [row[0] for row in checked("alarms", rows, ID)]
 
     def alarms(
-        self, *, due_at_ms: int | None = None, parked: bool = False, limit: int
+        self, state: AlarmState | None = None, *, now_ms: int = 0, limit: int
     ) -> list[AlarmRow]:
-        """Alarm rows, the earliest first: all, those due at an instant, or parked ones."""
-        where, values = "", []
-        if parked:
-            where = " WHERE next_run_time IS NULL"
-        elif due_at_ms is not None:
-            where, values = " WHERE next_run_time <= ?", [due_at_ms / 1000]
+        """Alarm rows, the earliest first: all, or those in one state now."""
+        where, values = alarms_where(state, now_ms)
         order = f"{where} ORDER BY next_run_time, id LIMIT ?"
         try:
             rows = self._all(
@@ -276,6 +280,16 @@ class Queries:
             found = self._all(f"SELECT id, next_run_time FROM alarms{order}", (*values, limit))
             rows = [(*row, self._job_state(row[0])) for row in found]
         return checked("alarms", rows, ALARMS.python_types)
+
+    def attempts(self, wanted: AttemptsWanted, limit: int) -> list[AttemptRow]:
+        """Attempts at alarms that are kept, the newest first."""
+        found = self._all(*attempts_statement(wanted, limit))
+        return checked("attempts", found, ATTEMPTS.python_types)
+
+    def attempt_to_keep(self, count: int) -> str | None:
+        """The id of the oldest of the newest so many; None if there are no more than that."""
+        row = self._one("SELECT id FROM attempts ORDER BY id DESC LIMIT 1 OFFSET ?", (count - 1,))
+        return None if row is None else row[0]
 
     def _job_state(self, alarm_id: str) -> bytes:
         try:

@@ -58,6 +58,10 @@ _ALL_OF = {
         "SELECT count(next_run_time) FROM"
         " (SELECT next_run_time FROM alarms ORDER BY next_run_time LIMIT ?) AS by_time",
     ),
+    "attempts": (
+        "SELECT sum(length(subject)) FROM"
+        " (SELECT subject FROM attempts ORDER BY id LIMIT ?) AS by_id",
+    ),
 }
 _OBJECTS_SET = """
 SELECT id, alarm_at_ms FROM objects WHERE alarm_at_ms IS NOT NULL AND id > ?
@@ -241,7 +245,7 @@ class Session(BesideTheLog):
     # Projections that are damaged
 
     def read_all(self, table: str) -> None:
-        """Each page of `reservations` or `alarms`, and of its indexes. Raises StoreDamaged."""
+        """Each page of a table that can be made anew, and of its indexes. Raises StoreDamaged."""
         for statement in _ALL_OF[table]:
             self._fetch(statement, (NO_LIMIT,))
 

@@ -176,6 +176,23 @@ ANSWERS = Table(
     ),
     indexes=(("answers_by_time", "at_ms"),),
 )
+# How attempts at alarms ended, the newest of them. The log has none of it: what is lost here
+# stays lost, and nothing depends on it.
+ATTEMPTS = Table(
+    "attempts",
+    (
+        Column("id", "key"),
+        Column("subject", "text"),
+        Column("event_id", "text", required=False),
+        Column("scheduled_ms", "integer"),
+        Column("at_ms", "integer"),
+        Column("outcome", "text"),
+        Column("retry_count", "integer"),
+        Column("lateness_ms", "integer"),
+        Column("duration_ms", "integer", required=False),
+        Column("error", "text", required=False),
+    ),
+)
 # How far each durable object is, and its storage as it was once.
 OBJECTS = Table(
     "objects",
@@ -219,6 +236,17 @@ SERVERS = Table(
 )
 
 # What is made anew, empty, where it has gone.
-REMADE = (ALARMS, RESERVATIONS, OBJECTS, SNAPSHOTS, OWNERS, OWNERSHIPS, ITEMS, LINES, ANSWERS)
+REMADE = (
+    ALARMS,
+    RESERVATIONS,
+    OBJECTS,
+    SNAPSHOTS,
+    OWNERS,
+    OWNERSHIPS,
+    ITEMS,
+    LINES,
+    ANSWERS,
+    ATTEMPTS,
+)
 # What is in a log, with all that follows from it and stands beside it.
 EVERYTHING = (EVENTS, *REMADE, TOKENS, SERVERS)

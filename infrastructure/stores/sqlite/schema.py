@@ -152,11 +152,26 @@ CREATE TABLE IF NOT EXISTS answers (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS answers_by_time ON answers (at_ms);
 """
+# How attempts at alarms ended.
+ATTEMPT_TABLES = """
+CREATE TABLE IF NOT EXISTS attempts (
+    id TEXT NOT NULL PRIMARY KEY,
+    subject TEXT NOT NULL,
+    event_id TEXT,
+    scheduled_ms INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    retry_count INTEGER NOT NULL,
+    lateness_ms INTEGER NOT NULL,
+    duration_ms INTEGER,
+    error TEXT
+) WITHOUT ROWID;
+"""
 # Released: never edited, whatever `sql/tables.py` comes to say.
 MIGRATIONS: tuple[str, ...] = (
     LOG_TABLES + PROJECTION_TABLES,
     OBJECT_TABLES + OWNER_TABLES,
-    TOKEN_TABLES + NAMESPACE_TABLES + TERMS_TABLES,
+    TOKEN_TABLES + NAMESPACE_TABLES + TERMS_TABLES + ATTEMPT_TABLES,
 )
 
 TYPES: Mapping[Kind, str] = {
