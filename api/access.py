@@ -11,10 +11,14 @@ from collections.abc import Collection
 from functools import lru_cache
 from ipaddress import ip_address
 from socket import SOCK_STREAM, getaddrinfo
+from typing import TYPE_CHECKING
 
 from reservation_expiry.api.request_ids import HEADER, take_sent
 from reservation_expiry.api.requests import BadHost, RequestRefused, Scope
 from reservation_expiry.infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from reservation_expiry.api.dashboard.sessions import Sessions
 
 
 class ForeignHost(RequestRefused):
@@ -46,6 +50,8 @@ class Access:
     `allow_hosts` are names this service has besides loopback's. `any_host` is for one that
     others than this machine can reach, which cannot know all its names.
     """
+
+    sessions: "Sessions | None" = None  # of browsers, where tokens are needed
 
     def __init__(self, allow_hosts: Collection[str] = (), *, any_host: bool = False) -> None:
         self._allowed = frozenset(name.lower() for name in allow_hosts)

@@ -1,5 +1,6 @@
 """Alarms over HTTP: to look at them, and to give parked ones a fresh start."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import get_args
 
@@ -62,7 +63,7 @@ class AlarmViews:
     def attempts(self) -> Response:
         """The newest attempts at alarms, and the cursor of those before."""
         limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
-        found = self._application.queries.attempts(attempts_wanted(), limit + 1)
+        found = self._application.queries.attempts(attempts_wanted(request.args), limit + 1)
         page = found[:limit]
         return json_response(
             {
@@ -90,13 +91,13 @@ class AlarmViews:
         return json_response({"redriven": 1})
 
 
-def attempts_wanted() -> AttemptsWanted:
-    """Which attempts the query asks for. Raises InvalidParameter."""
-    name, retry = request.args.get("name"), choice("retry", _BOOLEANS)
+def attempts_wanted(given: Mapping[str, str]) -> AttemptsWanted:
+    """Which attempts a query asks for. Raises InvalidParameter."""
+    name, retry = given.get("name"), choice("retry", _BOOLEANS, given)
     return AttemptsWanted(
-        outcome=choice("outcome", OUTCOMES),
-        entrypoint=text("entrypoint"),
+        outcome=choice("outcome", OUTCOMES, given),
+        entrypoint=text("entrypoint", given),
         subject=None if name is None else id_of(name),
         is_retry=None if retry is None else retry == "true",
-        before=text("before"),
+        before=text("before", given),
     )

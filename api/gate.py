@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from werkzeug.http import parse_cookie
+
 from reservation_expiry.api.access import Access
+from reservation_expiry.api.dashboard.sessions import COOKIE, Sessions
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.requests import RequestRefused, Scope
 from reservation_expiry.domain.ids import NAME_PATTERN
@@ -18,6 +21,7 @@ from reservation_expiry.infrastructure.acting import acting
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.settings import Settings
 from reservation_expiry.infrastructure.token_watch import TokenWatch
+from reservation_expiry.infrastructure.tokens import Token
 
 Need = TokenScope | Literal["nothing"]
 Needs = Callable[[str, bytes], Need]
@@ -48,10 +52,29 @@ ROUTES: Mapping[str, Mapping[str, Need]] = {
     "/alarms/attempts": {"GET": "read"},
     "/alarms/redrive": {"POST": "admin"},
     "/alarms/<path:name>/redrive": {"POST": "admin"},
+    "/dashboard": {"GET": "read"},
+    "/dashboard/login": {"GET": "nothing", "POST": "nothing"},
+    "/dashboard/logout": {"POST": "nothing"},
+    "/dashboard/static/<path:filename>": {"GET": "nothing"},
+    "/dashboard/reservations": {"GET": "read"},
+    "/dashboard/reservations/<name>": {"GET": "read"},
+    "/dashboard/objects": {"GET": "read"},
+    "/dashboard/objects/<class_name>/<path:name>": {"GET": "read"},
+    "/dashboard/log": {"GET": "read"},
+    "/dashboard/alarms": {"GET": "read"},
+    "/dashboard/alarms/redrive": {"POST": "admin"},
+    "/dashboard/attempts": {"GET": "read"},
+    "/dashboard/schedules": {"GET": "read"},
+    "/dashboard/schedules/<name>": {"GET": "read"},
+    "/dashboard/schedules/<name>/redrive": {"POST": "admin"},
+    "/dashboard/live": {"GET": "read"},
+    "/dashboard/<path:rest>": {"GET": "read"},
     "/schedules/<name>": {"GET": "read"},
     "/schedules/<name>/events/<id>": {"GET": "read", "PUT": "write", "DELETE": "write"},
     "/schedules/<name>/events/<id>/redrive": {"POST": "admin"},
 }
+_OPEN = frozenset((b"/healthz", b"/dashboard/login"))
+_ASSETS = b"/dashboard/static/"
 _HOT = re.compile(f"/reservations/{NAME_PATTERN}".encode())
 _HOT_NEEDS = ROUTES["/reservations/<name:name>"]
 _ENOUGH = {(scope, needed) for scope in SCOPES for needed in SCOPES if allows(scope, needed)}
@@ -82,13 +105,32 @@ class ScopeNeeded(RequestRefused):
         }
 
 
-class Gate(Access):
-    """As Access, and with it a token that may have what is asked for."""
+class SignInNeeded(RequestRefused):
+    """A page of the dashboard, and nobody has signed in: `location` is where to."""
 
-    def __init__(self, settings: Settings, watch: TokenWatch, needs: Needs) -> None:
+    code = "sign-in-needed"
+
+    def __init__(self, location: str) -> None:
+        super().__init__("sign in with a token first")
+        self.headers = {"Location": location}
+
+
+class Gate(Access):
+    """As Access, and with it a token that may have what is asked for.
+
+    `root` is the path below which the service's own routes are, None if it has none. Its
+    dashboard, and the stream of events that this shows, may be asked for with the cookie of
+    somebody who has signed in.
+    """
+
+    def __init__(
+        self, settings: Settings, watch: TokenWatch, needs: Needs, root: str | None = ""
+    ) -> None:
         super().__init__(settings.allow_hosts, any_host=self.reaches_others(settings))
         self._watch = watch
         self._needs = needs
+        self._root = None if root is None else root.encode()
+        self.sessions = Sessions(watch)
 
     def check(self, scope: Scope) -> None:
         """Raises Unauthenticated or ScopeNeeded, besides. Leaves the token in the scope, and
@@ -98,14 +140,38 @@ class Gate(Access):
         if needed == "nothing":
             _act_as(None)
             return
-        shown = _authorization(scope)
-        token = None if shown is None else self._watch.find(shown)
+        shown = _header(scope, b"authorization")
+        token = self._signed_in(scope) if shown is None else self._watch.find(shown)
         if token is None:
+            self._refuse_page(scope, is_shown=shown is not None)
             raise Unauthenticated(is_shown=shown is not None)
         if (token.scope, needed) not in _ENOUGH:
             raise ScopeNeeded(needed, token.scope)
         scope["token"] = token
         _act_as(token.name)
+
+    def _signed_in(self, scope: Scope) -> Token | None:
+        """Whose browser it is. Other pages cannot send its cookie (SameSite), nor their own
+        requests (`Access`)."""
+        if self._root is None or self.sessions is None:
+            return None
+        path: bytes = scope["raw_path"].removeprefix(self._root)
+        if path != b"/events" and not _is_page(path):
+            return None
+        cookie = parse_cookie((_header(scope, b"cookie") or b"").decode("latin-1")).get(COOKIE)
+        return None if cookie is None else self.sessions.token_of(cookie)
+
+    def _refuse_page(self, scope: Scope, *, is_shown: bool) -> None:
+        """Raises SignInNeeded where a browser can be shown the way."""
+        root = self._root
+        if root is None or is_shown or scope["method"] != "GET":
+            return
+        if scope["raw_path"].startswith(root) and _is_page(scope["raw_path"].removeprefix(root)):
+            raise SignInNeeded(f"{root.decode()}/dashboard/login")
+
+
+def _is_page(path: bytes) -> bool:
+    return path == b"/dashboard" or path.startswith(b"/dashboard/")
 
 
 def _act_as(name: str | None) -> None:
@@ -116,23 +182,26 @@ def _act_as(name: str | None) -> None:
 
 @contextmanager
 def access_of(
-    settings: Settings, application: ReservationApplication, needs: Needs
+    settings: Settings,
+    application: ReservationApplication,
+    needs: Needs,
+    root: str | None = "",
 ) -> Iterator[Access]:
-    """Who may ask a process, by its settings; the application runs."""
+    """Who may ask a process, by its settings; the application runs. `root` as in `Gate`."""
     if settings.auth != "required":
         yield Access.of(settings)
         return
     watch = TokenWatch(application.queries, application.clock)
     watch.start()
     try:
-        yield Gate(settings, watch, needs)
+        yield Gate(settings, watch, needs, root)
     finally:
         watch.stop()
 
 
 def needs_of_service(method: str, raw_path: bytes) -> Need:
     if method == "GET":  # none of which does anything
-        return "nothing" if raw_path == b"/healthz" else "read"
+        return "nothing" if raw_path in _OPEN or raw_path.startswith(_ASSETS) else "read"
     if _HOT.fullmatch(raw_path):
         return _HOT_NEEDS.get(method, "read")  # to be told that there is no such method
     path = route_of(raw_path)
@@ -152,11 +221,11 @@ def needs_of_worker(method: str, raw_path: bytes, *, answers_health: bool) -> Ne
     return "write"
 
 
-def _authorization(scope: Scope) -> bytes | None:
-    """What the header says; nothing that is a token if there are several."""
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    """What a header says; nothing that is of use if there are several."""
     found = None
     for name, value in scope["headers"]:
-        if name == b"authorization":
+        if name == wanted:
             found = value if found is None else b""
     return found
 

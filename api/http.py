@@ -11,6 +11,8 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from reservation_expiry.api.alarm_routes import add_alarm_routes
 from reservation_expiry.api.contract import Contract, add_contract_routes
+from reservation_expiry.api.dashboard.sessions import Sessions
+from reservation_expiry.api.dashboard.views import dashboard
 from reservation_expiry.api.hold_routes import DEFAULT_LONGEST_SECONDS
 from reservation_expiry.api.holds import add_hold_routes
 from reservation_expiry.api.openapi import add_openapi_route
@@ -30,10 +32,12 @@ def create_app(
     schedules: Schedules | None = None,
     namespace: str = DEFAULT_NAMESPACE,
     longest_hold_seconds: int = DEFAULT_LONGEST_SECONDS,
+    sessions: Sessions | None = None,
 ) -> Flask:
     """The app. Nothing starts here; `application` must run before requests come.
 
-    Without `schedules` there are no routes for them.
+    Without `schedules` there are no routes for them. With `sessions` people sign in to the
+    dashboard.
 
     `replay_route` false leaves out `/reservations/<id>/replay-alarm`, which then answers
     as any unknown path does.
@@ -50,6 +54,7 @@ def create_app(
     add_openapi_route(app)
     if schedules is not None:
         add_schedule_routes(app, schedules)
+    app.register_blueprint(dashboard(application, schedules, namespace, sessions))
     app.register_error_handler(ReservationExpiryError, problem_of)
     app.register_error_handler(HTTPException, _http_problem)
     app.register_error_handler(Exception, unexpected)

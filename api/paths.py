@@ -4,7 +4,8 @@ The Worker that this service replaces routed on `new URL(request.url).pathname`,
 counts as `/` and dot segments are resolved, `%2e` ones too (WHATWG URL, path state), and
 nothing else is decoded: an encoded letter is no letter of a name. So one resource has one
 spelling, and a proxy that chooses by the path and this service never disagree. Only the
-names in `/schedules/...`, which may be any text, and in `/items/...` are decoded.
+names in `/schedules/...`, `/alarms/...` and `/dashboard/...`, which may be any text, and in
+`/items/...` are decoded.
 """
 
 import re
@@ -14,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-DECODED_BELOW = ("/schedules/", "/items/")
+DECODED_BELOW = ("/schedules/", "/items/", "/alarms/", "/dashboard/")
 NO_ROUTE = "/%"  # matches no route: what is asked for has none
 
 _ENCODED_DOT = re.compile("%2e", re.IGNORECASE)

@@ -48,7 +48,9 @@ class PrefixedDoor(WorkerDoor):
         below = _below(self._prefix, scope["raw_path"])
         if below is None or self._front is None:
             return await super().answer(scope, receive, send)
-        await self._front.answer({**scope, "raw_path": below}, receive, send)
+        await self._front.answer(
+            {**scope, "raw_path": below, "root_path": self._prefix}, receive, send
+        )
 
 
 def _below(prefix: str, raw_path: bytes) -> bytes | None:
@@ -76,7 +78,7 @@ def open_both(source: Source, settings: Settings, prefix: str) -> Open:
             raise WorkerRefused(f"{source.file} has a class {name}, which the service has, too")
         with ExitStack() as stack:
             needs = partial(_needs, prefix, answers_health=worker.front_door.answers_health)
-            access = stack.enter_context(access_of(settings, application, needs))
+            access = stack.enter_context(access_of(settings, application, needs, prefix))
             door = PrefixedDoor(application, access, worker, prefix)
             front = stack.enter_context(front_of(application, settings, access, door.call_object))
             door.put_below(front)

@@ -39,6 +39,7 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     access.ForeignHost: HTTPStatus.FORBIDDEN,
     access.ForeignOrigin: HTTPStatus.FORBIDDEN,
     gate.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    gate.SignInNeeded: HTTPStatus.SEE_OTHER,
     gate.ScopeNeeded: HTTPStatus.FORBIDDEN,
     requests.BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     requests.BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,

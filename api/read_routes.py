@@ -7,6 +7,7 @@ in problem documents.
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TypeVar, get_args
 
@@ -70,7 +71,7 @@ class ReadViews:
         limit = integer("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
         found = self._application.queries.reservations(
             status=choice("status", STATUSES),
-            prefix=_matching("prefix", r"[a-z0-9-]{0,40}", "up to 40 of a-z, 0-9 and -"),
+            prefix=matching("prefix", r"[a-z0-9-]{0,40}", "up to 40 of a-z, 0-9 and -"),
             due_before_ms=integer("dueBefore", None, 0, MAX_INTEGER),
             after=_cursor("cursor"),
             limit=limit + 1,
@@ -168,24 +169,26 @@ def integer(name: str, default: Default, low: int, high: int) -> int | Default:
     return int(text)
 
 
-def choice(name: str, allowed: tuple[Word, ...]) -> Word | None:
+def choice(
+    name: str, allowed: tuple[Word, ...], given: Mapping[str, str] | None = None
+) -> Word | None:
     """A query parameter, None if it is not there. Raises InvalidParameter."""
-    text = request.args.get(name)
+    text = (request.args if given is None else given).get(name)
     found = next((word for word in allowed if word == text), None)
     if text is not None and found is None:
         raise InvalidParameter(f"{name} must be one of: {', '.join(allowed)}.")
     return found
 
 
-def text(name: str) -> str | None:
+def text(name: str, given: Mapping[str, str] | None = None) -> str | None:
     """A query parameter, None if it is not there. Raises InvalidParameter."""
-    found = request.args.get(name)
+    found = (request.args if given is None else given).get(name)
     if found is not None and "\0" in found:
         raise InvalidParameter(f"{name} must have no NUL character in it.")
     return found
 
 
-def _matching(name: str, pattern: str, allowed: str) -> str:
+def matching(name: str, pattern: str, allowed: str) -> str:
     text = request.args.get(name, "")
     if not re.fullmatch(pattern, text):
         raise InvalidParameter(f"{name} must be {allowed}.")

@@ -149,6 +149,7 @@ def front_of(
         schedules=schedules,
         namespace=settings.namespace,
         longest_hold_seconds=settings.longest_hold_seconds,
+        sessions=access.sessions,
     )
     try:
         yield Front(

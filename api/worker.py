@@ -256,7 +256,7 @@ def open_worker(source: Source, settings: Settings) -> Open:
     async def worker(application: ReservationApplication) -> AsyncIterator[Door]:
         loaded = source.run()
         needs = partial(needs_of_worker, answers_health=loaded.front_door.answers_health)
-        with access_of(settings, application, needs) as access:
+        with access_of(settings, application, needs, root=None) as access:
             door = WorkerDoor(application, access, loaded)
             await door.start()
             try:

@@ -50,6 +50,10 @@ class TokenWatch:
         """The valid token of a client's Authorization header; None if it has none."""
         return self._book.find(authorization, self._clock)
 
+    def find_by_id(self, id: str) -> Token | None:
+        """The valid token of an id, for whoever has proved otherwise that it is theirs."""
+        return self._book.find_by_id(id, self._clock)
+
     def _loop(self) -> None:
         while not self._stopping.wait(READ_AGAIN_SECONDS):
             try:

@@ -136,6 +136,11 @@ class TokenBook:
             return token
         return token if token.is_valid(clock.now_ms()) else None
 
+    def find_by_id(self, id: str, clock: Clock) -> Token | None:
+        """The token of an id, if it is valid."""
+        token = self._by_id.get(id)
+        return token if token is not None and token.is_valid(clock.now_ms()) else None
+
     def _look_up(self, authorization: bytes) -> Token | None:
         """Takes as long for a secret that is nearly right as for any other."""
         scheme, _, rest = authorization.decode("latin-1").partition(" ")

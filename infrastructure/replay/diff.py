@@ -1,6 +1,6 @@
 """What began, ended and moved between two times, told from the log."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -43,9 +43,32 @@ def diff(queries: Queries, mapper: EventMapper, from_ms: int, to_ms: int) -> Ite
     grows with the number of names that changed, not with the log. Raises
     UndecodableEvent.
     """
+
+    def page(position: int) -> list[RecordedEvent]:
+        return queries.events_recorded(from_ms, to_ms, position, PAGE_EVENTS)
+
+    return _changes(queries, mapper, page, 0)
+
+
+def changes_between(
+    queries: Queries, mapper: EventMapper, after: int, upto: int
+) -> Iterator[Change]:
+    """The same of the events behind a position, up to and with another."""
+
+    def page(position: int) -> list[RecordedEvent]:
+        return queries.events_after(position, PAGE_EVENTS, stop=upto)
+
+    return _changes(queries, mapper, page, after)
+
+
+def _changes(
+    queries: Queries,
+    mapper: EventMapper,
+    page: Callable[[int], list[RecordedEvent]],
+    position: int,
+) -> Iterator[Change]:
     states: dict[str, Reservation | None] = {}
-    position = 0
-    while rows := queries.events_recorded(from_ms, to_ms, position, PAGE_EVENTS):
+    while rows := page(position):
         for row in rows:
             if not is_reservation(row.originator_id):
                 continue

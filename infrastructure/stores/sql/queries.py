@@ -76,7 +76,7 @@ class Queries:
     """
 
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+        self.reader = reader
         self._all = reader.all
 
     def reservation(self, name: str) -> Reservation | None:
@@ -145,6 +145,12 @@ class Queries:
         key = "originator_version"
         return self._page(where, (originator_id, after_version), limit, key)
 
+    def newest_version(self, originator_id: str) -> int | None:
+        """How many events one aggregate has; None if it has none."""
+        newest = "SELECT max(originator_version) FROM events WHERE originator_id = ?"
+        found: int | None = self._all(newest, (originator_id,))[0][0]
+        return found
+
     def pages_of(self, originator_id: str, after: int = 0) -> Iterator[list[RecordedEvent]]:
         """All events of one aggregate behind a version, in order, a page at a time."""
         while rows := self.events_of(originator_id, after_version=after, limit=HISTORY_ROWS):
@@ -180,14 +186,14 @@ class Queries:
     def _page(
         self, where: str, values: Sequence[Any], limit: int, key: str = "position"
     ) -> list[RecordedEvent]:
-        return [RecordedEvent(*r) for r in read_page(self._reader, where, values, limit, key)]
+        return [RecordedEvent(*r) for r in read_page(self.reader, where, values, limit, key)]
 
     def log_id(self) -> str:
         """Which log it is: positions of another one mean nothing here."""
-        return read_life(self._reader).log_id
+        return read_life(self.reader).log_id
 
     def is_deleted(self) -> bool:
-        return read_life(self._reader).tombstone is not None
+        return read_life(self.reader).tombstone is not None
 
     def count_reservations(self) -> int:
         return self._count("SELECT count(*) FROM reservations")
@@ -213,11 +219,11 @@ class Queries:
 
     def digest(self) -> str:
         """The checksum of the newest event, in hexadecimal; it covers the whole log."""
-        return read_head(self._reader).checksum.hex()
+        return read_head(self.reader).checksum.hex()
 
     def head(self) -> Head:
         """The newest committed event; position 0 for an empty log."""
-        return read_head(self._reader)
+        return read_head(self.reader)
 
     def overview(self) -> Overview:
         """Counts over the whole store; a scan, so for starts and not for every request."""
