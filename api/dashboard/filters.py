@@ -1,5 +1,6 @@
 """How the pages write times, and what things are called."""
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +12,7 @@ from reservation_expiry.domain.ids import named
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 SHOWN_CHARACTERS = 200
+_INSTANT = re.compile("[0-9]{12,14}")
 _YEAR_10000_MS = 253_402_300_800_000
 
 
@@ -36,6 +38,11 @@ def distance(ms: int, now_ms: int) -> str:
 
 def grouped(number: int) -> str:
     return f"{number:,}"
+
+
+def told(detail: str) -> str:
+    """A sentence with its instants as people read them."""
+    return _INSTANT.sub(lambda found: utc(int(found[0])), detail)
 
 
 def shortened(data: object) -> str:
@@ -65,5 +72,6 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "grouped": grouped,
     "page_of": page_of,
     "shortened": shortened,
+    "told": told,
     "attempt": render_attempt,
 }

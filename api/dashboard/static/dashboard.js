@@ -64,12 +64,18 @@ function replace(main, found) {
   main.replaceChildren(...found.childNodes);
   found.hasAttribute("data-refresh") ? (main.dataset.refresh = found.dataset.refresh) : delete main.dataset.refresh;
   main.querySelectorAll("details").forEach((each, number) => { each.open = opened[number] ?? false; });
-  const timeline = main.querySelector(".timeline"), here = timeline?.querySelector(".here");
-  if (timeline && held && here) timeline.scrollTop = here.offsetTop - timeline.offsetTop - timeline.clientHeight / 2;
-  else if (timeline && scrolled) timeline.scrollTop = scrolled;
+  if (held) centre();
+  else if (scrolled) main.querySelector(".timeline")?.scrollTo(0, scrolled);
   if (held) held.querySelector("input[type=range]").focus();
   tick();
 }
+
+// The event that is looked at, in the middle of a long timeline
+function centre() {
+  const timeline = document.querySelector(".timeline"), here = timeline?.querySelector(".here");
+  if (here) timeline.scrollTop = here.offsetTop - timeline.offsetTop - timeline.clientHeight / 2;
+}
+centre();
 
 // Sliders over versions and positions
 
