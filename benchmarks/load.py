@@ -60,7 +60,9 @@ def _wrk(script: str, port: int, seconds: float, connections: int, **variables: 
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(re.search(r"^RESULT (.*)$", done.stdout, re.MULTILINE)[1])
-    return Load(found["perSecond"], found["p50Ms"], found["p99Ms"], found["unexpected"], found["answers"])
+    return Load(
+        found["perSecond"], found["p50Ms"], found["p99Ms"], found["unexpected"], found["answers"]
+    )
 
 
 def _python(script: str, port: int, seconds: float, connections: int, **variables: object) -> Load:
