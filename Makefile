@@ -66,6 +66,10 @@ contract: install ## replay the recorded HTTP contract against a fresh server
 docs: install ## write docs/cli.md from the commands' help
 	$(BIN)/python -m docs.make_cli_reference
 
+site: install ## the documentation as a site, build/site/index.html; warnings are errors
+	rm -rf build/site
+	$(BIN)/python -m sphinx -W --keep-going -q -E -d build/site-pages -c docs docs build/site
+
 dist: install ## wheels and source distributions of what is committed, into dist/, the same bytes each time
 	$(BIN)/python -m tools.make_dist
 
