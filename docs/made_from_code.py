@@ -13,7 +13,7 @@ import click
 from sphinx.application import Sphinx
 
 from reservation_expiry.api.cli.serve import serve, worker
-from reservation_expiry.api.openapi import document
+from reservation_expiry.api.openapi import JSON, PROBLEM, document
 
 MARK = re.compile(r"<!-- made from the code: (\w+) -->")
 Row = Sequence[str]
@@ -33,30 +33,30 @@ def http_reference() -> str:
 
 
 def _operation(operation: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"{operation['summary'].capitalize()}.", "")
-    taken = [
-        (f"`{one['name']}`", one["in"], one.get("description", ""))
-        for one in operation["parameters"]
-    ]
+    yield from (f"{operation['summary']}.", "")
+    query = [f"`{one['name']}`" for one in operation["parameters"] if one["in"] == "query"]
+    if query:
+        yield f"- query: {', '.join(query)}"
+    for one in operation["parameters"]:
+        if one["in"] == "header":
+            yield f"- header `{one['name']}`: {one.get('description', 'a string')}"
     if "requestBody" in operation:
-        content = operation["requestBody"]["content"]["application/json"]
-        taken.append((_type(content["schema"]), "body", _example(content)))
-    if taken:
-        yield from _table(("takes", "in", ""), taken)
-    answers = [
-        (status, answer["description"], _type(_only(answer.get("content", {})).get("schema", {})))
-        for status, answer in sorted(operation["responses"].items())
-    ]
-    yield from _table(("answers", "", "with"), answers)
+        yield f"- body: {_content(operation['requestBody']['content'])}"
+    for status, answer in sorted(operation["responses"].items()):
+        shown = f": {_content(answer['content'])}" if "content" in answer else ""
+        yield f"- **{status}** {answer['description']}{shown}"
+    yield ""
 
 
-def _example(content: Mapping[str, Any]) -> str:
-    return f"`{json.dumps(content['example'])}`" if "example" in content else ""
-
-
-def _only(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The one kind of content that an answer has, if it has any."""
-    return next(iter(content.values()), {})
+def _content(content: Mapping[str, Any]) -> str:
+    """The kind of document, each way of writing it, and an example if there is one."""
+    found = []
+    for media_type, described in content.items():
+        kind = "" if media_type in (JSON, PROBLEM) else f", `{media_type}`"
+        example = described.get("example")
+        shown = f", such as `{json.dumps(example)}`" if example else ""
+        found.append(f"{_type(described.get('schema', {}))}{kind}{shown}")
+    return " or ".join(found)
 
 
 def _document(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("type") == "array":
         return f"a list of {_type(schema['items'])}"
-    words = [schema.get("type", "any value")]
+    words = [schema.get("type", "anything")]
     for least, most, unit in (("minimum", "maximum", ""), ("minLength", "maxLength", " letters")):
         if least in schema:
             words.append(f"{schema[least]} to {schema[most]}{unit}")
@@ -103,22 +103,22 @@ def settings_reference() -> str:
     lines: list[str] = []
     for command in (serve, worker):
         lines += [f"## {command.name}", ""]
-        options = [one for one in command.params if isinstance(one, click.Option)]
         with click.Context(command) as context:
-            lines += _table(
-                ("option", "variable", "default", "meaning"), [_row(one, context) for one in options]
-            )
+            options = [one for one in command.params if isinstance(one, click.Option)]
+            lines += [*(_setting(option, context) for option in options), ""]
     return "\n".join(lines)
 
 
-def _row(option: click.Option, context: click.Context) -> Row:
-    shown: Mapping[str, Any] = option.to_info_dict() | option.get_help_extra(context)
-    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-    default = f"`{shown['default']}`" if isinstance(shown.get("default"), str) else ""
-    limits = f" {shown['range']}" if "range" in shown else ""
-    choices = getattr(option.type, "choices", ())
-    help_text = option.help or (f"one of {', '.join(choices)}" if choices else "")
-    return (names, f"`{option.envvar}`" if option.envvar else "", default, help_text + limits)
+def _setting(option: click.Option, context: click.Context) -> str:
+    names = [*option.opts, *option.secondary_opts, *([option.envvar] if option.envvar else [])]
+    default = option.get_help_extra(context).get("default")
+    said = [", ".join(f"`{name}`" for name in names) + (f", else `{default}`." if default else ".")]
+    said.append((option.help or "").replace("<", "&lt;"))
+    if isinstance(option.type, click.IntRange):
+        said.append(f"{option.type.min} to {option.type.max}.")
+    if isinstance(option.type, click.Choice):
+        said.append(f"One of {', '.join(option.type.choices)}.")
+    return f"- {' '.join(filter(None, said))}"
 
 
 def _table(heading: Row, rows: Sequence[Row]) -> Iterator[str]:
