@@ -36,7 +36,7 @@ def typed(commands: list[str], folder: Path) -> list[str]:
     port = str(free_port())
     script = TERMINAL + "\n".join(f"{command}\necho; echo '{MARK}'" for command in commands)
     ran = subprocess.run(
-        ["bash", "-c", script.replace("localhost:8787", f"127.0.0.1:{port}")],
+        ["timeout", "60", "bash", "-c", script.replace("localhost:8787", f"127.0.0.1:{port}")],
         cwd=folder,
         env={
             **os.environ,
@@ -46,7 +46,6 @@ def typed(commands: list[str], folder: Path) -> list[str]:
         },
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     return ran.stdout.split(MARK)[:-1]
