@@ -19,7 +19,7 @@ export RESERVATION_DATABASE ?= $(if $(filter undefined,$(origin DATABASE)),data/
 export RESERVATION_WORKERS  ?= $(or $(WORKERS),1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format contract docs lock lab cluster verify rebuild replay bench bench-postgres bench-quick bench-full clean
+.PHONY: help install run test lint format contract docs site dist lock lab cluster verify rebuild replay bench bench-postgres bench-quick bench-full clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,13 @@ contract: install ## replay the recorded HTTP contract against a fresh server
 
 docs: install ## write docs/cli.md from the commands' help
 	$(BIN)/python -m docs.make_cli_reference
+
+site: install ## the documentation as a site, build/site/index.html; warnings are errors
+	rm -rf build/site
+	$(BIN)/python -m sphinx -W --keep-going -q -E -d build/site-pages -c docs docs build/site
+
+dist: install ## wheels and source distributions of what is committed, into dist/, the same bytes each time
+	$(BIN)/python -m tools.make_dist
 
 lock: install ## pin all dependencies anew, with hashes
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --upgrade setup.cfg --extra build -o requirements.lock

@@ -176,6 +176,19 @@ EXAMPLE = {
     "owner": "user-77",
     "metadata": {"order": "4711"},
 }
+_SUMMARIES = {  # of the views of holds
+    "page": "Holds with terms, a page of them",
+    "put_unnamed": "Take a hold, and have it named",
+    "put": "Take a hold, or replace one's own by other terms",
+    "show": "A hold, as it is or as it was",
+    "extend": "Give it another deadline",
+    "confirm": "Keep what it holds",
+    "release": "Give back what it holds",
+    "cancel": "Give back what was confirmed",
+    "set_item": "Say how many units of an item there are",
+    "show_item": "An item, and how many of its units are free",
+    "items": "Items, by name",
+}
 _HEADERS = {
     "Hold-Token": "What only the holder knows: 16 to 200 visible ASCII characters.",
     "Idempotency-Key": "The same key and request have the same answer for a day.",
@@ -242,8 +255,7 @@ def _of_holds(route: Route) -> dict[str, Any]:
         for name, text in _HEADERS.items()
         if name in route.needs
     ]
-    summary = route.view.replace("_", " ")
-    found = _operation(summary, route.path, route.query, route.body, answers)
+    found = _operation(_SUMMARIES[route.view], route.path, route.query, route.body, answers)
     found["parameters"] += headers
     if route.view == "put":
         found["requestBody"]["content"][JSON]["example"] = EXAMPLE

@@ -54,8 +54,9 @@ put the URL into `RESERVATION_DATABASE`, or leave the password out of it and use
 `PGPASSWORD` or `?service=NAME`. A password that is given on the command line all the same is
 removed from what `ps` shows some 30 ms after the process began, with a warning.
 
-Shell completion: put `eval "$(_RESERVATION_EXPIRY_COMPLETE=bash_source reservation-expiry)"`
-into `~/.bashrc` (`zsh_source` and `fish_source` for the others).
+Shell completion: put `eval "$(reservation-expiry completion bash)"` into `~/.bashrc`, the same with
+`zsh` into `~/.zshrc`, or `reservation-expiry completion fish` into
+`~/.config/fish/completions/reservation-expiry.fish`.
 """
 
 

@@ -29,6 +29,7 @@ EXIT_INTERRUPTED = 130
 COMMANDS = {
     "alarms": "reservation_expiry.api.cli.alarms:alarms",
     "backup": "reservation_expiry.api.cli.backup:backup",
+    "completion": "reservation_expiry.api.cli.completion:completion",
     "copy": "reservation_expiry.api.cli.backup:copy",
     "doctor": "reservation_expiry.api.cli.doctor:doctor",
     "events": "reservation_expiry.api.cli.reservations:events",

@@ -89,6 +89,7 @@ BASE: dict[str, dict[str, str]] = {
     "alarms redrive": {"name": "seat-1"},
     "alarms redrive ": {"name": "seat-1", "--url": "http://127.0.0.1:1"},
     "backup": {"file": "{new}.db"},
+    "completion": {"shell": "bash"},
     "copy": {"--from": "{database}", "--to": "{new}.db"},
     "events": {"--after": "1", "--limit": "5"},
     "history": {"name": "seat-1"},

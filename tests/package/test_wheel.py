@@ -1,6 +1,6 @@
 """The wheel is whole: what is built from this tree works where the tree is not.
 
-Nothing is fetched: the wheel is built with this environment's setuptools, and the fresh
+Nothing is fetched: wheels are built with this environment's setuptools, and the fresh
 environment finds the dependencies in this one's folder, from which Python takes no `.pth`
 file there, so that the editable installation of the tree is not found.
 """
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from configparser import ConfigParser
 from pathlib import Path
@@ -18,10 +19,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import Server
+from tools.make_dist import build
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "reservation_expiry"
 NOT_COPIED = (".*", "__pycache__", "*.egg-info", "build", "dist", "data", "tests", "benchmarks")
+COMMITTED_AT = 1_790_000_000
+VERSION = "0.2.0"
 
 VERIFY = """
 import sys
@@ -64,15 +68,20 @@ def test_setup_cfg_lists_every_folder_with_python_files() -> None:
         assert (folder / "__init__.py").is_file(), f"{package} has no {folder}/__init__.py"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built in a copy of the tree, which setuptools writes into."""
-    folder = tmp_path_factory.mktemp("wheel")
+def build_copy(folder: Path) -> dict[str, Path]:
+    """{name: file} of what is built in a copy of the tree, which setuptools writes into."""
     shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*NOT_COPIED))
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
-    _pip("wheel", *options, str(folder / "tree"))
-    (built,) = folder.glob("*.whl")
-    return built
+    return {file.name: file for file in build(folder / "tree", folder / "dist", COMMITTED_AT)}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build_copy(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def wheel(built: dict[str, Path]) -> Path:
+    return built[f"reservation_expiry-{VERSION}-py3-none-any.whl"]
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +118,39 @@ def test_the_wheel_has_one_package_at_the_top(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {PACKAGE}
-    expected = {
-        f"{package.replace('.', '/')}/{path.name}"
-        for package, folder in package_folders().items()
-        for path in folder.glob("*.py")
-    }
-    assert {name for name in names if name.endswith(".py")} == expected
-    assert f"{PACKAGE}/py.typed" in names
     assert any(name.endswith("/LICENSE") for name in names)
+
+
+@pytest.mark.real_time
+def test_the_wheel_has_every_file_of_the_rooms_templates_too(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    expected = {
+        f"{package.replace('.', '/')}/{path.relative_to(folder)}"
+        for package, folder in package_folders().items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert f"{PACKAGE}/py.typed" in expected
+    assert {name for name in names if ".dist-info/" not in name} == expected
+
+
+@pytest.mark.real_time
+def test_both_projects_are_built_and_the_same_bytes_each_time(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
+    umask = os.umask(0o077)
+    try:
+        again = build_copy(tmp_path)
+    finally:
+        os.umask(umask)
+    assert sorted(again) == [
+        f"reservation_client-{VERSION}-py3-none-any.whl",
+        f"reservation_client-{VERSION}.tar.gz",
+        f"reservation_expiry-{VERSION}-py3-none-any.whl",
+        f"reservation_expiry-{VERSION}.tar.gz",
+    ]
+    for name, file in again.items():
+        assert file.read_bytes() == built[name].read_bytes(), name
 
 
 @pytest.mark.real_time
@@ -142,10 +176,22 @@ def test_serve_answers_there_and_its_log_is_verified_by_several_processes(elsewh
         held = server.start().hold("seat-1", 60)
         assert held["status"] == "held"
         assert server.state("seat-1") == held
+        assert "openapi" in server.get("/openapi.json").json()
         assert server.stop() == 0
     finally:
         server.ensure_gone()
     (elsewhere / "verify.py").write_text(VERIFY)
     assert run(elsewhere, "python", "verify.py", str(server.database)) == "2 0\n"
-    words = ("log", "verify", "--database", str(server.database))
-    assert "2 events" in run(elsewhere, "reservation-expiry", *words)
+    words = ("--database", str(server.database))
+    assert "2 events" in run(elsewhere, "reservation-expiry", "log", "verify", *words)
+    assert "fsync" in run(elsewhere, "reservation-expiry", "doctor", *words)
+    assert run(elsewhere, "reservation-expiry", "--version").split()[-1] == VERSION
+
+
+def test_the_changelog_begins_with_the_version_that_is_built() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    client = tomllib.loads((ROOT / "client/pyproject.toml").read_text())
+    assert setup["metadata"]["version"] == client["project"]["version"] == VERSION
+    newest = re.findall(r"^## (\S+), \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest[0] == VERSION
