@@ -5,6 +5,7 @@ names and payloads of anybody: templates escape them, and the policy that goes w
 lets no script run but ours.
 """
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -46,32 +47,9 @@ def dashboard(
         static_url_path="/static",
     )
     lists, singles = ListPages(application, schedules), SinglePages(application, schedules)
-    doors = SignIn(sessions)
-    for path, method, view in (
-        ("", "GET", lists.overview),
-        ("/reservations", "GET", lists.reservations),
-        ("/reservations/<name>", "GET", singles.reservation),
-        ("/objects", "GET", lists.objects),
-        ("/objects/<class_name>/<path:name>", "GET", singles.one_object),
-        ("/log", "GET", singles.log),
-        ("/alarms", "GET", lists.alarms),
-        ("/alarms/redrive", "POST", lists.redrive),
-        ("/attempts", "GET", lists.attempts),
-        ("/schedules", "GET", lists.schedules),
-        ("/schedules/<name>", "GET", singles.schedule),
-        ("/schedules/<name>/redrive", "POST", singles.redrive_event),
-        ("/live", "GET", lists.live),
-        ("/login", "GET", doors.form),
-        ("/login", "POST", doors.sign_in),
-        ("/logout", "POST", doors.sign_out),
-        ("/<path:rest>", "GET", no_such_page),
-    ):
+    for path, method, view in _routes(lists, singles, SignIn(sessions)):
         pages.add_url_rule(
-            path,
-            f"{view.__name__}",
-            view,
-            methods=[method],
-            provide_automatic_options=False,
+            path, view.__name__, view, methods=[method], provide_automatic_options=False
         )
     pages.before_request(refuse_posts_of_nobody)
     pages.after_request(with_policy)
@@ -95,6 +73,30 @@ def dashboard(
 
     pages.context_processor(for_every_page)
     return pages
+
+
+def _routes(
+    lists: ListPages, singles: SinglePages, doors: "SignIn"
+) -> tuple[tuple[str, str, Callable[..., Any]], ...]:
+    return (
+        ("", "GET", lists.overview),
+        ("/reservations", "GET", lists.reservations),
+        ("/reservations/<name>", "GET", singles.reservation),
+        ("/objects", "GET", lists.objects),
+        ("/objects/<class_name>/<path:name>", "GET", singles.one_object),
+        ("/log", "GET", singles.log),
+        ("/alarms", "GET", lists.alarms),
+        ("/alarms/redrive", "POST", lists.redrive),
+        ("/attempts", "GET", lists.attempts),
+        ("/schedules", "GET", lists.schedules),
+        ("/schedules/<name>", "GET", singles.schedule),
+        ("/schedules/<name>/redrive", "POST", singles.redrive_event),
+        ("/live", "GET", lists.live),
+        ("/login", "GET", doors.form),
+        ("/login", "POST", doors.sign_in),
+        ("/logout", "POST", doors.sign_out),
+        ("/<path:rest>", "GET", no_such_page),
+    )
 
 
 DONE = {
