@@ -51,6 +51,13 @@ class Connections:
         """Of answers that have been given and not been taken."""
         return sum(connection.unread_bytes() for connection in self.unread)
 
+    def cut(self, scope: dict[str, Any]) -> None:
+        """Ends the connection of a request whose reader is behind, at once."""
+        for connection in list(self.unread):
+            cycle = connection.cycle
+            if cycle is not None and cycle.scope["headers"] is scope["headers"]:
+                connection.transport.abort()
+
     async def sweep(self) -> None:
         """Ends connections that have outlived a limit."""
         loop = asyncio.get_running_loop()

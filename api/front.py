@@ -32,6 +32,7 @@ from reservation_expiry.api.contract import (
     ttl_of,
 )
 from reservation_expiry.api.direct import DirectConnections, Reply
+from reservation_expiry.api.event_stream import EventStreams, wants_stream
 from reservation_expiry.api.hold_answers import headers_of_hold
 from reservation_expiry.api.hold_requests import HoldCommands, HoldRequest
 from reservation_expiry.api.hold_routes import DEFAULT_LONGEST_SECONDS, ROUTES, Route
@@ -160,6 +161,17 @@ class Front(Door):
         self._flask = Lane(app, limits.THREADS, limits.WAITING_FOR_THREADS)
         self._pages = Lane(app, limits.PAGE_THREADS, limits.PAGES_WAITING)
         self.connections = DirectConnections(self.answer_directly)
+        self.streams = EventStreams(
+            application, lambda scope: self.connections.cut(scope), access.is_valid
+        )
+
+    def close(self) -> None:
+        super().close()
+        self.streams.close()
+
+    def drain(self) -> None:
+        super().drain()
+        self.streams.drain()
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _HOT.fullmatch(scope["raw_path"])
@@ -170,6 +182,8 @@ class Front(Door):
         path = route_of(scope["raw_path"])
         if path in ("/healthz", "/readyz") and scope["method"] == "GET":
             return await self.refuse(send, await self.health(path))
+        if path == "/events" and scope["method"] == "GET" and wants_stream(scope):
+            return await self.streams.answer(scope, receive, send)
         return await self._ask_flask({**scope, "path": path}, receive, send)
 
     def answer_directly(

@@ -150,6 +150,9 @@ class Gate(Access):
         scope["token"] = token
         _act_as(token.name)
 
+    def is_valid(self, token_id: str) -> bool:
+        return self._watch.find_by_id(token_id) is not None
+
     def _signed_in(self, scope: Scope) -> Token | None:
         """Whose browser it is. Other pages cannot send its cookie (SameSite), nor their own
         requests (`Access`)."""

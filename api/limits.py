@@ -21,6 +21,9 @@ LARGE_BODIES = 4  # read at once; others wait for a place, within BODY_SECONDS
 LARGE_BODIES_WAITING = 64  # beyond which they are told 503
 UNREAD_BYTES = 64 * 1024 * 1024  # of answers that nobody has taken, beyond which pages are 503
 
+STREAMS = 1_000  # of events, open at once; more are told 503
+STREAM_BYTES = 1024 * 1024  # that wait for the reader of one, beyond which it is cut off
+
 THREADS = 12  # for what goes through Flask
 WAITING_FOR_THREADS = 200  # requests, beyond which they are told 503
 PAGE_THREADS = 4  # of their own for pages of a hundred and more, which take long to write

@@ -44,6 +44,11 @@ class PrefixedDoor(WorkerDoor):
         front.connections, front.bodies = self.connections, self.bodies
         self._front = front
 
+    def drain(self) -> None:
+        super().drain()
+        if self._front is not None:
+            self._front.drain()
+
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         below = _below(self._prefix, scope["raw_path"])
         if below is None or self._front is None:

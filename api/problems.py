@@ -35,6 +35,8 @@ STATUS_OF: dict[type[ReservationExpiryError], HTTPStatus] = {
     domain.InvalidSchedule: HTTPStatus.BAD_REQUEST,
     domain.InvalidToken: HTTPStatus.BAD_REQUEST,
     requests.RequestRefused: HTTPStatus.BAD_REQUEST,
+    requests.BadStream: HTTPStatus.BAD_REQUEST,
+    requests.OtherLog: HTTPStatus.CONFLICT,
     requests.BadHost: HTTPStatus.BAD_REQUEST,
     access.ForeignHost: HTTPStatus.FORBIDDEN,
     access.ForeignOrigin: HTTPStatus.FORBIDDEN,

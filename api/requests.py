@@ -59,6 +59,18 @@ class BadHost(RequestRefused):
         super().__init__("a request has one Host header, with a host name or address in it")
 
 
+class BadStream(RequestRefused):
+    """Something in the request that is not allowed."""
+
+    code = "invalid-parameter"
+
+
+class OtherLog(RequestRefused):
+    """Positions that mean nothing here: the client must begin anew."""
+
+    code = "other-log"
+
+
 class Bodies:
     """Reads the bodies of one process's requests."""
 

@@ -26,12 +26,10 @@ from reservation_expiry.api.schedules import CLASS_NAME, Schedules
 from reservation_expiry.domain.ids import OBJECT_PREFIX, named, objects_of, reservation_name
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.event_mapper import EVENT_TYPES
 from reservation_expiry.infrastructure.stores.sql.activity import Activity
 from reservation_expiry.infrastructure.stores.sql.alarm_pages import ALARM_STATES
 
 PAGE = 50
-EVENT_KINDS = " ".join(sorted({kind.topic.rpartition(".")[2] for kind in EVENT_TYPES}))
 SORTS = ("name", "deadline")
 MOST_OFFSET = 1_000_000
 
@@ -148,4 +146,4 @@ class ListPages:
         head = self._queries.head().position
         rows = self._queries.events_after(max(0, head - PAGE), PAGE)
         shown = [(row.originator_id, render_event(row, self._application.mapper)) for row in rows]
-        return render_template("live.html", found=shown[::-1], head=head, kinds=EVENT_KINDS)
+        return render_template("live.html", found=shown[::-1], head=head)

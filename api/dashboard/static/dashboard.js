@@ -122,8 +122,7 @@ function live(table) {
       tell("The connection is lost; trying again.");
       if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000);
     };
-    for (const kind of ["message", ...table.dataset.kinds.split(" ")])
-      source.addEventListener(kind, (message) => take(JSON.parse(message.data)));
+    source.onmessage = (message) => take(JSON.parse(message.data));
   }
 
   function take(event) {
