@@ -48,14 +48,13 @@ class Connections:
         return BoundedProtocol(self, *args, **named)
 
     def unread_bytes(self) -> int:
-        """Of answers that have been given and not been taken."""
-        return sum(connection.unread_bytes() for connection in self.unread)
+        """Of answers that have been given and not been taken. Streams have limits of their own."""
+        return sum(each.unread_bytes() for each in self.unread if not each.streams)
 
     def cut(self, scope: dict[str, Any]) -> None:
         """Ends the connection of a request whose reader is behind, at once."""
         for connection in list(self.unread):
-            cycle = connection.cycle
-            if cycle is not None and cycle.scope["headers"] is scope["headers"]:
+            if connection.is_of(scope):
                 connection.transport.abort()
 
     async def sweep(self) -> None:
@@ -147,6 +146,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def unread_bytes(self) -> int:
         return self.transport.get_write_buffer_size()
+
+    def is_of(self, scope: dict[str, Any]) -> bool:
+        """Whether it is the connection of a request that is under way. (Doors copy scopes.)"""
+        return self.cycle is not None and self.cycle.scope["state"] is scope["state"]
+
+    @property
+    def streams(self) -> bool:
+        """Whether what is under way is a stream (`event_stream.py`)."""
+        return self.cycle is not None and "streams" in self.cycle.scope["state"]
 
     def end_if_overdue(self, now: float) -> None:
         if self._waits_since is not None and now - self._waits_since > self._wait_limit:

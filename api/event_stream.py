@@ -34,6 +34,7 @@ MANY = 200
 CHECK_SECONDS = 1.0  # whether it still is the same log, and tokens are still good
 COMMENT_SECONDS = 10.0
 PAGE_EVENTS = 500
+PIECE_BYTES = 64 * 1024
 RETRY_MS = 1_000  # after which browsers connect again
 
 _HEADERS = (
@@ -113,6 +114,7 @@ class EventStreams:
         if self.open >= limits.STREAMS:
             raise Overloaded(f"{limits.STREAMS} streams are open")
         self.open += 1
+        scope["state"]["streams"] = True
         stream = Stream(scope, receive, send)
         try:
             position = await self._begin(start_of(scope))
@@ -141,10 +143,12 @@ class EventStreams:
             self._following.add_done_callback(self._followed)
         if start.last is not None:
             return max(0, standing.head - start.last)
-        return standing.head if start.after is None else start.after
+        return self._standing.head if start.after is None else start.after
 
     async def _catch_up(self, stream: "Stream", position: int) -> None:
         """Sends what is behind the others, a page at a time; from then on it is one of them."""
+        while position > self._standing.head:  # the others are not as far yet
+            await asyncio.sleep(LOOK_SECONDS)
         while position < self._standing.head:
             frames = await self._in_thread(self._read, position, self._standing.head)
             if frames is None:
@@ -285,12 +289,18 @@ class Stream:
             await self._news.wait()
             self._news.clear()
             waiting, self._waiting = self._waiting, []
-            if waiting:
-                await self._send_body(b"".join(waiting), more=True)
-                self.unsent -= sum(map(len, waiting))
-                if not self.unsent:
-                    self._room.set()
+            await self._send_all(b"".join(waiting))
+            if not self.unsent:
+                self._room.set()
         await self._send_body(f": {self._why}\n\n".encode(), more=False)
+
+    async def _send_all(self, data: bytes) -> None:
+        """In pieces, so that a reader who takes nothing leaves no more than one of them with
+        the connection."""
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            await self._send_body(piece, more=True)
+            self.unsent -= len(piece)
 
     async def _send_body(self, body: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})

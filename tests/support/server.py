@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,8 +123,14 @@ class Server:
     def state(self, name: str) -> Any:
         return self.get(f"/reservations/{name}").json()
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        request = urllib.request.Request(self.url + path, body, method=method)
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        request = urllib.request.Request(self.url + path, body, headers or {}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as response:
                 return Answer(response.status, dict(response.headers), response.read())
