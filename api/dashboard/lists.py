@@ -60,7 +60,8 @@ class ListPages:
 
     def reservations(self) -> str:
         prefix = matching("prefix", r"[a-z0-9-]{0,40}", "up to 40 of a-z, 0-9 and -")
-        status, sort = choice("status", STATUSES), choice("sort", SORTS) or "name"
+        given = _given()
+        status, sort = choice("status", STATUSES, given), choice("sort", SORTS, given) or "name"
         after, offset = text("after") or "", integer("offset", 0, 0, MOST_OFFSET)
         if sort == "deadline" and (prefix or status not in (None, "held")):
             raise InvalidParameter("By deadline are only those that are held, and all of them.")
@@ -122,7 +123,7 @@ class ListPages:
         return redirect(url_for("dashboard.alarms", state="parked", done=word), 303)
 
     def attempts(self) -> str:
-        given = {key: value for key, value in request.args.items() if value}
+        given = _given()
         wanted = attempts_wanted(given)
         found = self._queries.attempts(wanted, PAGE + 1)
         following = {**given, "before": found[PAGE - 1][0]} if len(found) > PAGE else None
@@ -147,3 +148,8 @@ class ListPages:
         rows = self._queries.events_after(max(0, head - PAGE), PAGE)
         shown = [(row.originator_id, render_event(row, self._application.mapper)) for row in rows]
         return render_template("live.html", found=shown[::-1], head=head)
+
+
+def _given() -> dict[str, str]:
+    """The query, without the fields of a form that were left empty."""
+    return {name: value for name, value in request.args.items() if value}
