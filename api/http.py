@@ -13,6 +13,7 @@ from reservation_expiry.api.alarm_routes import add_alarm_routes
 from reservation_expiry.api.contract import Contract, add_contract_routes
 from reservation_expiry.api.hold_routes import DEFAULT_LONGEST_SECONDS
 from reservation_expiry.api.holds import add_hold_routes
+from reservation_expiry.api.metrics import Metrics, add_metrics_route
 from reservation_expiry.api.openapi import add_openapi_route
 from reservation_expiry.api.paths import NormalisedPaths
 from reservation_expiry.api.problems import problem, problem_of, too_large, unexpected
@@ -30,6 +31,7 @@ def create_app(
     schedules: Schedules | None = None,
     namespace: str = DEFAULT_NAMESPACE,
     longest_hold_seconds: int = DEFAULT_LONGEST_SECONDS,
+    metrics: Metrics | None = None,
 ) -> Flask:
     """The app. Nothing starts here; `application` must run before requests come.
 
@@ -48,6 +50,7 @@ def create_app(
     add_alarm_routes(app, application)
     add_hold_routes(app, application, longest_hold_seconds)
     add_openapi_route(app)
+    add_metrics_route(app, metrics or Metrics(application))
     if schedules is not None:
         add_schedule_routes(app, schedules)
     app.register_error_handler(ReservationExpiryError, problem_of)

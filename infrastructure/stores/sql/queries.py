@@ -61,6 +61,19 @@ class Overview:
     next_alarm_at_ms: int | None
 
 
+@dataclass(frozen=True)
+class Census:
+    """What only counting tells, and where the log ends. Ages are milliseconds, 0 if there is
+    nothing of that age; `backlog_ms` is that of the alarms in the scope that was asked for."""
+
+    open_holds: int
+    overdue: int
+    oldest_overdue_ms: int
+    parked: int
+    head: int
+    backlog_ms: int
+
+
 class Queries:
     """Each method is one statement on a lent connection and sees the newest commit.
 
@@ -232,6 +245,18 @@ class Queries:
         )
         oldest_ms = _ms(oldest)
         return (0 if oldest_ms is None else now_ms - oldest_ms), parked
+
+    def census(self, scope: AlarmScope, now_ms: int) -> Census:
+        """A scan, as `overview` is. An alarm that somebody works on is not overdue."""
+        held, overdue, oldest = self._one(
+            "SELECT (SELECT count(*) FROM reservations WHERE status = 'held'), count(*),"
+            " min(next_run_time) FROM alarms WHERE next_run_time <= ?",
+            (now_ms / 1000,),
+        )
+        backlog_ms, parked = self.backlog(scope, now_ms)
+        oldest_ms = _ms(oldest)
+        overdue_ms = 0 if oldest_ms is None else now_ms - oldest_ms
+        return Census(held, overdue, overdue_ms, parked, self.head().position, backlog_ms)
 
     def has_alarm(self, alarm_id: str, job_state: bytes) -> bool:
         """Whether that alarm still has that state."""
