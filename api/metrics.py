@@ -12,8 +12,8 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -78,22 +78,26 @@ ADDED_UP = (
     Metric("gauge", "writer_queue_depth", "Commands that wait for a writer."),
 )
 UP = Metric("gauge", "database_up", "Whether the database told the gauges below: 1, or 0.")
-OF_DATABASE = {
-    "open_holds": Metric("gauge", "open_holds", "Reservations that are held."),
-    "overdue": Metric("gauge", "alarms_overdue", "Alarms that are due and that nobody works on."),
-    "oldest_overdue_ms": Metric(
-        "gauge", "alarms_oldest_overdue_seconds", "For how long the first of them has been due."
+READY = Metric("gauge", "ready", "Whether the scraped process is ready, as /readyz says: 1, or 0.")
+OF_DATABASE: Mapping[Metric, Callable[[Census], float]] = {
+    Metric("gauge", "open_holds", "Reservations that are held."): lambda c: c.open_holds,
+    Metric("gauge", "alarms_overdue", "Alarms that are due and that nobody works on."): (
+        lambda c: c.overdue
     ),
-    "parked": Metric("gauge", "alarms_parked", "Alarms that were given up, to be re-driven."),
-    "head": Metric("gauge", "log_head", "The position of the log's last event."),
-    "backlog_ms": Metric(
+    Metric(
+        "gauge", "alarms_oldest_overdue_seconds", "For how long the first of them has been due."
+    ): lambda c: c.oldest_overdue_ms / 1000,
+    Metric("gauge", "alarms_parked", "Alarms that were given up, to be re-driven."): (
+        lambda c: c.parked
+    ),
+    Metric("gauge", "log_head", "The position of the log's last event."): lambda c: c.head,
+    Metric(
         "gauge",
         "alarm_backlog_seconds",
         "For how long the first due alarm has waited that the scraped process could run.",
-    ),
+    ): lambda c: c.backlog_ms / 1000,
 }
 BUILD = Metric("gauge", "build_info", "Always 1: the labels tell what runs.", ("version", "python"))
-EVERY = (*ADDED_UP, UP, *OF_DATABASE.values(), BUILD)
 
 
 class Metrics:
@@ -141,7 +145,7 @@ class Metrics:
         self.publish()
         registry = CollectorRegistry()
         if VARIABLE in os.environ:
-            MultiProcessCollector(registry)
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         elif self._registry is not None:
             registry.register(self._registry)
         registry.register(_Gauges(self._gauges()))
@@ -150,7 +154,7 @@ class Metrics:
     def _make_instruments(self) -> None:
         import prometheus_client
 
-        prometheus_client.disable_created_metrics()
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = prometheus_client.CollectorRegistry()
         common: Any = {"registry": self._registry}
         for metric in ADDED_UP:
@@ -206,16 +210,15 @@ class Metrics:
 
     def _gauges(self) -> Iterator[tuple[Metric, Values]]:
         yield BUILD, {(version("reservation-expiry"), platform.python_version()): 1.0}
+        yield READY, {(): float(self._application.readiness().ready)}
         try:
             census = self._recent_census()
         except (ReservationExpiryError, TimeoutError):
             yield UP, {(): 0.0}
             return
         yield UP, {(): 1.0}
-        for field in fields(census):
-            value = float(getattr(census, field.name))
-            metric = OF_DATABASE[field.name]
-            yield metric, {(): value / 1000 if metric.name.endswith("_seconds") else value}
+        for metric, value in OF_DATABASE.items():
+            yield metric, {(): float(value(census))}
 
     def _recent_census(self) -> Census:
         with self._asking:
