@@ -20,7 +20,7 @@ from reservation_expiry.infrastructure.application import CENSUS_SECONDS
 
 HERE = Path(__file__).parent
 
-INTRODUCTION = f"""\
+INTRODUCTION = """\
 # Metrics
 
 Made from the code by `make docs`. `GET /metrics` answers in Prometheus' text format; with
@@ -29,8 +29,8 @@ Made from the code by `make docs`. `GET /metrics` answers in Prometheus' text fo
 ```yaml
 scrape_configs:
   - job_name: reservation-expiry
-    static_configs: [{{targets: ["127.0.0.1:8787"]}}]
-    authorization: {{credentials_file: /etc/prometheus/reservation-expiry.token}}
+    static_configs: [{targets: ["127.0.0.1:8787"]}]
+    authorization: {credentials_file: /etc/prometheus/reservation-expiry.token}
 ```
 
 Rules for alerts and a dashboard are in [operate/](operate/README.md).
