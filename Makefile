@@ -63,8 +63,9 @@ format: install ## put everything into the one format
 contract: install ## replay the recorded HTTP contract against a fresh server
 	$(BIN)/python -m pytest tests/contract $(TEST_ARGS)
 
-docs: install ## write docs/cli.md from the commands' help
+docs: install ## write docs/cli.md and docs/metrics.md from the code
 	$(BIN)/python -m docs.make_cli_reference
+	$(BIN)/python -m docs.make_metrics_reference
 
 site: install ## the documentation as a site, build/site/index.html; warnings are errors
 	rm -rf build/site

@@ -72,7 +72,7 @@ class Standing(NamedTuple):
 
 
 class EventStreams:
-    """The streams of a process. `open` is how many there are.
+    """The streams of a process.
 
     `cut` ends the connection of a request at once; `is_valid` says whether a token's id still
     is one.
@@ -84,7 +84,7 @@ class EventStreams:
         cut: Callable[[Scope], None],
         is_valid: Callable[[str], bool],
     ) -> None:
-        self.open = 0
+        self._measures = application.measures
         self._application = application
         self._queries = application.queries
         self._encode = msgspec.json.Encoder().encode
@@ -111,9 +111,9 @@ class EventStreams:
         Overloaded, StoreStopped, or what the store raises, before anything is sent."""
         if self._draining:
             raise StoreStopped("the service is shutting down")
-        if self.open >= limits.STREAMS:
+        if self._measures.streams >= limits.STREAMS:
             raise Overloaded(f"{limits.STREAMS} streams are open")
-        self.open += 1
+        self._measures.streams += 1
         scope["state"]["streams"] = True
         stream = Stream(scope, receive, send)
         try:
@@ -123,7 +123,7 @@ class EventStreams:
             self._all.add(stream)
             await stream.run(self._catch_up(stream, position))
         finally:
-            self.open -= 1
+            self._measures.streams -= 1
             self._all.discard(stream)
             self._live.discard(stream)
 
@@ -162,8 +162,10 @@ class EventStreams:
         loop = asyncio.get_running_loop()
         checked = said = loop.time()
         is_told = False
-        while self.open:
-            await asyncio.sleep(LOOK_SECONDS_FOR_MANY if self.open > MANY else LOOK_SECONDS)
+        while self._measures.streams:
+            await asyncio.sleep(
+                LOOK_SECONDS_FOR_MANY if self._measures.streams > MANY else LOOK_SECONDS
+            )
             now = loop.time()
             try:
                 await self._hand_on()

@@ -9,12 +9,12 @@ the answers of `contract.py`.
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from a2wsgi import WSGIMiddleware
 from flask import Flask, Response
 
 from reservation_expiry.api import limits
@@ -33,12 +33,16 @@ from reservation_expiry.api.contract import (
 )
 from reservation_expiry.api.direct import DirectConnections, Reply
 from reservation_expiry.api.event_stream import EventStreams, wants_stream
+from reservation_expiry.api.gate import route_pattern
 from reservation_expiry.api.hold_answers import headers_of_hold
 from reservation_expiry.api.hold_requests import HoldCommands, HoldRequest
 from reservation_expiry.api.hold_routes import DEFAULT_LONGEST_SECONDS, ROUTES, Route
+from reservation_expiry.api.lanes import Lane
+from reservation_expiry.api.metrics import Metrics
 from reservation_expiry.api.paths import route_of
 from reservation_expiry.api.problems import problem_of, unexpected
 from reservation_expiry.api.read_routes import not_ready, readiness_response
+from reservation_expiry.api.request_counts import UNKNOWN, counted
 from reservation_expiry.api.request_ids import HEADER, begin_request, id_headers, request_id
 from reservation_expiry.api.requests import (
     Bodies,
@@ -89,6 +93,7 @@ class Door:
         self.connections = Connections()
         self.bodies = Bodies()
         self._application = application
+        self.metrics = Metrics(application)
         self._health = ThreadPoolExecutor(1, "readiness")
 
     def close(self) -> None:
@@ -100,6 +105,7 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
+        send = counted(self._application.measures, scope, send, self.route)
         try:
             if self._application.is_deleted and scope["raw_path"] != b"/healthz":
                 raise LogDeleted("the namespace was deleted")
@@ -113,6 +119,10 @@ class Door:
             await self.refuse(send, _response_to(error), meanwhile)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    def route(self, raw_path: bytes) -> str:
+        """For the metrics, which must not have a name for each path."""
         raise NotImplementedError
 
     async def refuse(
@@ -150,16 +160,21 @@ class Front(Door):
         reservations: AsyncReservations,
         app: Flask,
         access: Access,
+        metrics: Metrics,
         *,
         replay_route: bool,
         longest_hold_seconds: int = DEFAULT_LONGEST_SECONDS,
     ) -> None:
         super().__init__(application, access)
+        self.metrics = metrics
         self._holds = HoldCommands(longest_hold_seconds)
         self._reservations = reservations
         self._replay_route = replay_route
         self._flask = Lane(app, limits.THREADS, limits.WAITING_FOR_THREADS)
         self._pages = Lane(app, limits.PAGE_THREADS, limits.PAGES_WAITING)
+        of = application.measures.requests_of
+        self._reads, self._makes = (of(m, "/reservations/<name:name>") for m in ("GET", "POST"))
+        self._scrapes = Lane(app, 1, limits.SCRAPES_WAITING)
         self.connections = DirectConnections(self.answer_directly)
         self.streams = EventStreams(
             application, lambda scope: self.connections.cut(scope), access.is_valid
@@ -186,6 +201,9 @@ class Front(Door):
             return await self.streams.answer(scope, receive, send)
         return await self._ask_flask({**scope, "path": path}, receive, send)
 
+    def route(self, raw_path: bytes) -> str:
+        return route_pattern(raw_path) or UNKNOWN
+
     def answer_directly(
         self, scope: Scope, method: bytes, target: bytes, body: bytes, reply: Reply
     ) -> bool:
@@ -200,9 +218,9 @@ class Front(Door):
             if route is not None:
                 self._act(scope, route, target, body, reply)
             elif found is not None and method == b"GET":
-                self._show(Exchange(scope, found[1].decode(), reply))
+                self._show(Exchange(scope, found[1].decode(), reply, self._reads))
             elif found is not None and method == b"POST":
-                exchange = Exchange(scope, found[1].decode(), reply)
+                exchange = Exchange(scope, found[1].decode(), reply, self._makes)
                 self._reservations.submit_hold(exchange.name, ttl_of(body), exchange.reply_held)
             else:
                 return False
@@ -226,7 +244,8 @@ class Front(Door):
         name = path.split("/")[2]
         asked = HoldRequest(scope["method"], path, header, body)
         command = self._holds.command(route, asked, name=name)
-        self._reservations.submit_act(command, Exchange(scope, name, reply).reply_acted)
+        counts = self._application.measures.requests_of(scope["method"], route.path)
+        self._reservations.submit_act(command, Exchange(scope, name, reply, counts).reply_acted)
 
     def _show(self, exchange: "Exchange") -> None:
         try:
@@ -263,32 +282,12 @@ class Front(Door):
         if self.connections.unread_bytes() > limits.UNREAD_BYTES:
             raise Overloaded("too many answers wait for their readers")
         lane = self._pages if _LARGE_PAGE.search(scope["query_string"]) else self._flask
+        if scope["path"] == "/metrics":
+            lane = self._scrapes  # to be had when all else waits for the database
         lane.refuse_if_full()
         most = SCHEDULE_BYTES if scope["path"].startswith("/schedules/") else BODY_LIMIT_BYTES
         with await self.bodies.read(scope, receive, most) as body:
             await lane.ask(scope, partial(_whole, body), partial(_send_named, send))
-
-
-class Lane:
-    """Requests through Flask, on threads of their own, so that those that take long keep only
-    each other waiting."""
-
-    def __init__(self, app: Flask, threads: int, waiting: int) -> None:
-        # a2wsgi has its own, narrower names for what WSGI and ASGI call by.
-        self._flask = WSGIMiddleware(app, workers=threads)  # type: ignore[arg-type]
-        self._most = threads + waiting
-        self._inside = 0
-
-    def refuse_if_full(self) -> None:
-        if self._inside >= self._most:
-            raise Overloaded(f"{self._most} requests of the kind are under way")
-
-    async def ask(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._inside += 1
-        try:
-            await self._flask(scope, receive, send)  # type: ignore[arg-type]  # as above
-        finally:
-            self._inside -= 1
 
 
 def headers_of(response: Response) -> list[tuple[bytes, bytes]]:
@@ -306,10 +305,11 @@ def _command_route(method: bytes, target: bytes) -> Route | None:
 class Exchange:
     """A read or a hold that is answered directly, with what its answer needs."""
 
-    __slots__ = ("_reply", "_scope", "name")
+    __slots__ = ("_counts", "_reply", "_scope", "name")
 
-    def __init__(self, scope: Scope, name: str, reply: Reply) -> None:
+    def __init__(self, scope: Scope, name: str, reply: Reply, counts: Counter[int]) -> None:
         self.name = name
+        self._counts = counts  # of answers, by status
         self._scope = scope
         self._reply = reply
 
@@ -337,16 +337,19 @@ class Exchange:
         elif answered is not None:
             begin_request(self._scope)
             headers = [*headers_of_hold(answered), *_id_header()]
+            self._counts[answered.status] += 1
             self._reply(answered.status, headers, answered.body)
 
     def _reply_with(self, answer: Answer) -> None:
         status, body = answer
+        self._counts[status] += 1
         self._reply(status, (*json_headers(body), *id_headers(self._scope)), body)
 
     def _reply_error(self, error: BaseException) -> None:
         begin_request(self._scope)
         refused = _response_to(error)
         headers = [*headers_of(refused), *_id_header()]
+        self._counts[refused.status_code] += 1
         self._reply(refused.status_code, headers, refused.get_data())
 
 

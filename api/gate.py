@@ -33,6 +33,7 @@ ROUTES: Mapping[str, Mapping[str, Need]] = {
     "/": {"GET": "read"},
     "/healthz": {"GET": "nothing", "HEAD": "nothing"},
     "/readyz": {"GET": "read"},
+    "/metrics": {"GET": "read"},
     "/whoami": {"GET": "read"},
     "/events": {"GET": "read"},
     "/reservations": {"GET": "read"},
@@ -207,11 +208,16 @@ def needs_of_service(method: str, raw_path: bytes) -> Need:
         return "nothing" if raw_path in _OPEN or raw_path.startswith(_ASSETS) else "read"
     if _HOT.fullmatch(raw_path):
         return _HOT_NEEDS.get(method, "read")  # to be told that there is no such method
-    path = route_of(raw_path)
-    route = next((route for pattern, route in _PATTERNS if pattern.fullmatch(path)), None)
+    route = route_pattern(raw_path)
     if route is not None and method in ROUTES[route]:
         return ROUTES[route][method]
     return "read" if method in ("HEAD", "OPTIONS") else "admin"
+
+
+def route_pattern(raw_path: bytes) -> str | None:
+    """As it stands in ROUTES; None if it is none of ours."""
+    path = route_of(raw_path)
+    return next((route for pattern, route in _PATTERNS if pattern.fullmatch(path)), None)
 
 
 def needs_of_worker(method: str, raw_path: bytes, *, answers_health: bool) -> Need:

@@ -15,6 +15,7 @@ from reservation_expiry.api.dashboard.sessions import Sessions
 from reservation_expiry.api.dashboard.views import dashboard
 from reservation_expiry.api.hold_routes import DEFAULT_LONGEST_SECONDS
 from reservation_expiry.api.holds import add_hold_routes
+from reservation_expiry.api.metrics import Metrics, add_metrics_route
 from reservation_expiry.api.openapi import add_openapi_route
 from reservation_expiry.api.paths import NormalisedPaths
 from reservation_expiry.api.problems import problem, problem_of, too_large, unexpected
@@ -33,6 +34,7 @@ def create_app(
     namespace: str = DEFAULT_NAMESPACE,
     longest_hold_seconds: int = DEFAULT_LONGEST_SECONDS,
     sessions: Sessions | None = None,
+    metrics: Metrics | None = None,
 ) -> Flask:
     """The app. Nothing starts here; `application` must run before requests come.
 
@@ -52,6 +54,7 @@ def create_app(
     add_alarm_routes(app, application)
     add_hold_routes(app, application, longest_hold_seconds)
     add_openapi_route(app)
+    add_metrics_route(app, metrics or Metrics(application))
     if schedules is not None:
         add_schedule_routes(app, schedules)
     app.register_blueprint(dashboard(application, schedules, namespace, sessions))

@@ -28,5 +28,6 @@ THREADS = 12  # for what goes through Flask
 WAITING_FOR_THREADS = 200  # requests, beyond which they are told 503
 PAGE_THREADS = 4  # of their own for pages of a hundred and more, which take long to write
 PAGES_WAITING = 50
+SCRAPES_WAITING = 4
 READINESS_SECONDS = 2.0  # for the database to answer /readyz
 """Longer means "not ready", whatever the answer."""

@@ -111,6 +111,7 @@ class Other:
     body: type[msgspec.Struct] | None = None
     answer: type[msgspec.Struct] | None = None
     answers: tuple[int, ...] = (200,)
+    kind: str | None = None  # of what it answers, if that is not JSON
 
 
 _PAGE = ("limit", "after")
@@ -118,6 +119,7 @@ OTHERS: Sequence[Other] = (
     Other("GET", "/", "The service's name"),
     Other("GET", "/healthz", "Whether this process lives"),
     Other("GET", "/readyz", "Whether it does its job", answers=(200, 503)),
+    Other("GET", "/metrics", "What all processes did, for Prometheus", kind="text/plain"),
     Other("GET", "/whoami", "Whose token that is, and of which namespace"),
     Other("GET", "/openapi.json", "This document"),
     Other("GET", "/events", "The log, in order", (*_PAGE, "last", "log"), answers=(200, 409)),
@@ -265,6 +267,8 @@ def _of_holds(route: Route) -> dict[str, Any]:
 def _of_others(other: Other) -> dict[str, Any]:
     shown = {"type": "object"} if other.answer is None else _ref(other.answer)
     answers = {str(s): _answer(s, shown if s < 300 else _ref(Problem)) for s in other.answers}
+    if other.kind is not None:
+        answers["200"] = _answer(200, {"type": "string"}, other.kind)
     if other.answer is Reservation:
         answers["400"] = _answer(400, _ref(Refusal), JSON)
     elif other.query:

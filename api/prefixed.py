@@ -42,7 +42,13 @@ class PrefixedDoor(WorkerDoor):
     def put_below(self, front: Front) -> None:
         """What a process has one of, both doors share."""
         front.connections, front.bodies = self.connections, self.bodies
-        self._front = front
+        self._front, self.metrics = front, front.metrics
+
+    def route(self, raw_path: bytes) -> str:
+        below = _below(self._prefix, raw_path)
+        if below is None or self._front is None:
+            return super().route(raw_path)
+        return self._front.route(below)
 
     def drain(self) -> None:
         super().drain()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from reservation_expiry.api.metrics_folder import mark_dead
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.settings import SHUTDOWN_GRACE_SECONDS
 
@@ -262,6 +263,7 @@ class Parent:
                 continue
             child.listen()
             child.close()
+            mark_dead(pid)
             if pid in self._retiring:
                 self._retiring.discard(pid)
                 continue

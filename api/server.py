@@ -23,6 +23,7 @@ from reservation_expiry.api.front import Door, Front
 from reservation_expiry.api.gate import access_of, needs_of_service
 from reservation_expiry.api.http import create_app
 from reservation_expiry.api.logs import configure_logging
+from reservation_expiry.api.metrics import Metrics
 from reservation_expiry.api.processes import LISTEN_BACKLOG, Report
 from reservation_expiry.api.schedules import Schedules, schedule_host
 from reservation_expiry.infrastructure.application import ReservationApplication
@@ -62,10 +63,13 @@ async def _serve(
             server = _Server(_configuration(door))
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _drain, server, door)
             sweep = asyncio.create_task(door.connections.sweep())
+            keeping = asyncio.create_task(door.metrics.keep_published())
             _collect_garbage_seldom()
             report()
             await server.serve(sockets=list(sockets))
             sweep.cancel()
+            keeping.cancel()
+    door.metrics.publish()  # what was done to the last
 
 
 def _application(settings: Settings) -> ReservationApplication:
@@ -143,6 +147,7 @@ def front_of(
     with_replay = settings.replay_route
     reservations = AsyncReservations(application)
     schedules = Schedules(call_object)
+    metrics = Metrics(application)
     app = create_app(
         application,
         replay_route=with_replay,
@@ -150,6 +155,7 @@ def front_of(
         namespace=settings.namespace,
         longest_hold_seconds=settings.longest_hold_seconds,
         sessions=access.sessions,
+        metrics=metrics,
     )
     try:
         yield Front(
@@ -157,6 +163,7 @@ def front_of(
             reservations,
             app,
             access,
+            metrics,
             replay_route=with_replay,
             longest_hold_seconds=settings.longest_hold_seconds,
         )

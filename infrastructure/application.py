@@ -7,6 +7,8 @@ It is an `eventsourcing` application too: `repository`, `events` and
 """
 
 import logging
+import threading
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -30,18 +32,28 @@ from reservation_expiry.infrastructure.commands import (
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.hold_commands import Answered, Command, ForgetAnswers
 from reservation_expiry.infrastructure.machine.processes import this_process
-from reservation_expiry.infrastructure.readiness import Backlog, Lookout, Readiness, backlog_of
+from reservation_expiry.infrastructure.measures import Measures
+from reservation_expiry.infrastructure.readiness import (
+    Backlog,
+    Lookout,
+    Question,
+    Readiness,
+    backlog_of,
+)
 from reservation_expiry.infrastructure.recorder import Recorder, StoreFactory
 from reservation_expiry.infrastructure.replay.remake import remake_what_is_damaged
 from reservation_expiry.infrastructure.settings import KEPT_ATTEMPTS
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
+from reservation_expiry.infrastructure.stores.sql.activity import Activity, Census
 from reservation_expiry.infrastructure.stores.sql.queries import Queries
 from reservation_expiry.infrastructure.stores.sql.rows import QuickReader
 from reservation_expiry.infrastructure.stores.store import open_store
 from reservation_expiry.infrastructure.unit_of_work import Work
 from reservation_expiry.infrastructure.writer import Writer
 
+CENSUS_SECONDS = 3.0  # how long the database may take to count
+CENSUS_EVERY_SECONDS = 5.0
 SWEEP_LIMIT = 500  # inconsistent rows repaired in one transaction
 
 logger = logging.getLogger(__name__)
@@ -68,14 +80,18 @@ class ReservationApplication(Application[str]):
         self.clock = clock or self._store.clock
         self.queries = Queries(self._store)
         self.mapper: EventMapper = EventMapper()
-        self.writer = Writer(self._store.session, self.mapper, self.clock)
+        self.measures = Measures()
+        self.writer = Writer(self._store.session, self.mapper, self.clock, self.measures)
         self.alarm_dispatcher = AlarmDispatcher(
-            self.writer, alarm_log or AlarmLog(), remake_what_is_damaged
+            self.writer, alarm_log or AlarmLog(), remake_what_is_damaged, self.measures
         )
         self.alarm_clock = AlarmClock(
             self._store.engine, self.alarm_dispatcher, self._next_look, self.clock, self.sweep
         )
         self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_dispatcher, self._backlog)
+        self._census = Question(self._take_census)
+        self._asking = threading.Lock()
+        self._counted: tuple[float, Census] | None = None  # and when, time.monotonic()
         self._watch = self._store.watch(self.alarm_clock.wake_for)
         self._kept_attempts = kept_attempts
         self._token = uuid4().hex  # of this process, among those that serve
@@ -201,6 +217,22 @@ class ReservationApplication(Application[str]):
     def readiness(self) -> Readiness:
         """Never waits for the write lock, nor longer than a second for an answer."""
         return self._lookout.readiness()
+
+    def census(self) -> Census:
+        """Counts over the whole store, a scan: taken at most every CENSUS_EVERY_SECONDS, for all
+        who ask. Raises TimeoutError if that takes too long."""
+        with self._asking:
+            now = time.monotonic()
+            if self._counted is None or now - self._counted[0] >= CENSUS_EVERY_SECONDS:
+                self._counted = None
+                self._counted = now, self._census.answer(CENSUS_SECONDS)
+            return self._counted[1]
+
+    def _take_census(self) -> Census:
+        now_ms = self.clock.now_ms()
+        backlog_ms, parked = self.queries.backlog(self.alarm_dispatcher.scope, now_ms)
+        head = self.queries.head().position
+        return Activity(self.queries.reader).census(backlog_ms, parked, head, now_ms)
 
     def _execute(self, work: Work) -> Any:
         self._store.refuse_after_fork()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.infrastructure.alarms.attempt import Claim
@@ -25,6 +26,8 @@ ALARM_LIMIT_SECONDS = 10.0  # for which due alarms may not be settled, or not be
 WRITE_LIMIT_SECONDS = 2.0  # a commit on its way for longer means "not ready"
 TROUBLE_SECONDS = 5.0  # for which a failure to append is news, if nobody has tried again
 ASK_SECONDS = 1.0  # how long the database may take to tell what is due
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Lookout:
         self._writer = writer
         self._clock = clock
         self._handler = handler
-        self._backlog = BacklogReader(backlog)
+        self._backlog = Question(backlog)
         self._last = Backlog()
 
     def readiness(self) -> Readiness:
@@ -141,15 +144,15 @@ def backlog_of(queries: Queries, handler: AlarmDispatcher, now_ms: int) -> Backl
     return Backlog(*queries.backlog(handler.scope, now_ms), len(unsettled) - len(lost))
 
 
-class BacklogReader:
-    """Asks the database for the backlog, once at a time, in a thread that no caller must join."""
+class Question(Generic[Answer]):
+    """Asks the database something, once at a time, in a thread that no caller must join."""
 
-    def __init__(self, ask: Callable[[], Backlog]) -> None:
+    def __init__(self, ask: Callable[[], Answer]) -> None:
         self._ask = ask
         self._asking = threading.Lock()
-        self._pending: Future[Backlog] | None = None
+        self._pending: Future[Answer] | None = None
 
-    def answer(self, within_seconds: float) -> Backlog:
+    def answer(self, within_seconds: float) -> Answer:
         """Raises what asking raises, or TimeoutError. Who comes meanwhile gets the same
         answer."""
         with self._asking:
@@ -161,7 +164,7 @@ class BacklogReader:
                 ).start()
         return pending.result(within_seconds)
 
-    def _run(self, pending: "Future[Backlog]") -> None:
+    def _run(self, pending: "Future[Answer]") -> None:
         try:
             pending.set_result(self._ask())
         except BaseException as error:

@@ -6,7 +6,7 @@ together in `flush`, one statement per table however many commands there were.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
@@ -222,6 +222,10 @@ class UnitOfWork:
     def after_flush(self, action: Callable[[], object]) -> None:
         """Has `action` run in this transaction once everything decided is written."""
         self._after_flush.append(action)
+
+    def kinds(self) -> Iterator[str]:
+        """The type of each event that was added."""
+        return (type(event).__name__ for event in self._events)
 
     def flush(self) -> None:
         """Writes it all. A failure here fails the whole transaction."""

@@ -30,6 +30,7 @@ from reservation_expiry.infrastructure.errors import (
     is_of_one,
 )
 from reservation_expiry.infrastructure.event_mapper import EventMapper
+from reservation_expiry.infrastructure.measures import Measures
 from reservation_expiry.infrastructure.stores.sql.session import Session
 from reservation_expiry.infrastructure.unit_of_work import UnitOfWork, Work
 
@@ -72,11 +73,16 @@ class Writer:
     """
 
     def __init__(
-        self, open_session: Callable[[], Session], mapper: EventMapper, clock: Clock
+        self,
+        open_session: Callable[[], Session],
+        mapper: EventMapper,
+        clock: Clock,
+        measures: Measures | None = None,
     ) -> None:
         self._open_session = open_session
         self._mapper = mapper
         self._clock = clock
+        self._measures = measures or Measures()
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._taking = threading.Lock()
         self._accepting = False
@@ -102,6 +108,11 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
+
+    @property
+    def queue_depth(self) -> int:
+        """How many commands wait to be taken up."""
+        return self._queue.qsize()
 
     @property
     def seconds_waiting(self) -> float:
@@ -240,8 +251,13 @@ class Writer:
                 ticket.result = ticket.work.run(unit)
         if self.last_error is not None:
             session.mark_written()  # an empty commit would not tell whether it works again
+        committing = time.monotonic()
         session.commit()
-        self.last_transaction_ms = (time.monotonic() - began) * 1000
+        ended = time.monotonic()
+        self.last_transaction_ms = (ended - began) * 1000
+        self._measures.events.update(unit.kinds())
+        self._measures.batch.observe(len(tickets))
+        self._measures.commit.observe(ended - committing)
 
     def _abandon(self, session: Session, error: Exception) -> Exception:
         """Rolls back, and starts on a fresh connection if even that fails."""

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -264,7 +264,24 @@ def _serve(
     from reservation_expiry.infrastructure.startup import prepare
 
     prepared = prepare(settings.database)
-    sys.exit(Parent(load, sockets).serve(partial(_announce, settings, prepared)))
+    with _metrics_folder():
+        code = Parent(load, sockets).serve(partial(_announce, settings, prepared))
+    sys.exit(code)
+
+
+@contextmanager
+def _metrics_folder() -> Iterator[None]:
+    from reservation_expiry.api.metrics_folder import metrics_folder
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(metrics_folder())
+        except OSError as error:
+            fail(
+                f"the metrics need a folder for temporary files ({error.strerror}): name one "
+                "that can be written to in TMPDIR"
+            )
+        yield
 
 
 def _settings(options: dict[str, Any]) -> Settings:

@@ -40,9 +40,7 @@ class ListPages:
         self._schedules = schedules
         self._queries = application.queries
         self._activity = Activity(application.queries.reader)
-        self._counts = Remembered(
-            lambda: count(application, self._queries, self._activity), COUNT_AGAIN_SECONDS
-        )
+        self._counts = Remembered(lambda: count(application, self._activity), COUNT_AGAIN_SECONDS)
 
     def overview(self) -> str:
         now_ms = self._application.clock.now_ms()

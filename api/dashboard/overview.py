@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 
 from reservation_expiry.api.dashboard.charts import Minute, minutes_of
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.stores.sql.activity import STATUS_AFTER, Activity
-from reservation_expiry.infrastructure.stores.sql.queries import Queries
+from reservation_expiry.infrastructure.stores.sql.activity import STATUS_AFTER, Activity, Census
 
 HOUR_MS = 3_600_000
 MINUTES = 60
@@ -23,9 +22,7 @@ T = TypeVar("T")
 class Counts:
     """What it takes a look at every row to know. `next_alarm_at_ms` is None if there is none."""
 
-    open_holds: int
-    parked: int
-    overdue: int
+    census: Census
     next_alarm_at_ms: int | None
     bindings: dict[str, int]  # objects, by class
     at_ms: int
@@ -57,16 +54,12 @@ class Remembered(Generic[T]):
             return self._found[1]
 
 
-def count(application: ReservationApplication, queries: Queries, activity: Activity) -> Counts:
-    now_ms = application.clock.now_ms()
-    found = queries.overview()
+def count(application: ReservationApplication, activity: Activity) -> Counts:
     return Counts(
-        found.open_holds,
-        found.parked,
-        activity.overdue(now_ms),
-        found.next_alarm_at_ms,
-        queries.count_objects(),
-        now_ms,
+        application.census(),
+        activity.next_alarm_at(),
+        application.queries.count_objects(),
+        application.clock.now_ms(),
     )
 
 

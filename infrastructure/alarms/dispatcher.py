@@ -33,6 +33,7 @@ from reservation_expiry.infrastructure.errors import (
     StoreDamaged,
     is_of_one,
 )
+from reservation_expiry.infrastructure.measures import Measures
 from reservation_expiry.infrastructure.stores.row_types import AlarmScope
 from reservation_expiry.infrastructure.unit_of_work import Work
 from reservation_expiry.infrastructure.writer import Writer
@@ -88,10 +89,13 @@ class AlarmDispatcher:
     `counts` has the number of attempts by outcome, and of leases that lapsed.
     """
 
-    def __init__(self, writer: Writer, log: AlarmLog, remake: Remake) -> None:
+    def __init__(
+        self, writer: Writer, log: AlarmLog, remake: Remake, measures: Measures | None = None
+    ) -> None:
         self._writer = writer
         self._remake = remake
         self._log = log
+        self._measures = measures or Measures()
         self._batches_ms: deque[float] = deque(maxlen=BATCHES_MEASURED)
         self._open: dict[str, tuple[Claim, float]] = {}  # and since when, time.monotonic()
         self._not_given_back: deque[list[Claim]] = deque()
@@ -304,6 +308,7 @@ class AlarmDispatcher:
         self.close(attempt.claim for attempt in attempts)
         self.counts.update(attempt.outcome for attempt in attempts)
         for attempt in attempts:
+            self._measures.lateness.observe(attempt.lateness_ms / 1000)
             if attempt.outcome == "parked":
                 logger.error("the alarm of %s is parked: %s", attempt.claim.id, attempt.error)
         self._log.write(attempts)

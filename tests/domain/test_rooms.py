@@ -60,6 +60,7 @@ ONLY_IN = {
     "uvloop": ("api/",),
     "werkzeug": ("api/",),
     "rich": ("api/",),
+    "prometheus_client": ("api/metrics.py",),
 }
 # Who asks the store they are given, and must not know which it is.
 ASK_ANY_STORE = {"writing", "alarms", "replay", "application", "objects"}

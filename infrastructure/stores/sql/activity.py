@@ -4,10 +4,12 @@ Counting takes time in proportion to what is counted. Each method says what that
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from reservation_expiry.domain.ids import ID_PREFIX
+from reservation_expiry.infrastructure.instants import ms_of_seconds
 from reservation_expiry.infrastructure.stores.row_types import ObjectRow
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
@@ -44,7 +46,22 @@ _LATENESS = f"SELECT {_BUCKETS}, count(*) FROM attempts WHERE id >= ? AND outcom
 _SOONEST = """
 SELECT id FROM alarms WHERE next_run_time IS NOT NULL AND id >= ? AND id < ?
 ORDER BY next_run_time, id LIMIT ? OFFSET ?"""
-_OVERDUE = "SELECT count(*) FROM alarms WHERE next_run_time <= ?"
+_CENSUS = """
+SELECT (SELECT count(*) FROM reservations WHERE status = 'held'), count(*), min(next_run_time)
+FROM alarms WHERE next_run_time <= ?"""
+
+
+@dataclass(frozen=True)
+class Census:
+    """What only counting tells, and where the log ends. Ages are milliseconds, 0 if there is
+    nothing of that age; `backlog_ms` is that of the alarms in the scope that was asked for."""
+
+    open_holds: int
+    overdue: int
+    oldest_overdue_ms: int
+    parked: int
+    head: int
+    backlog_ms: int
 
 
 class Activity:
@@ -87,10 +104,17 @@ class Activity:
         edges = [0, *(found or 0 for found in below), count]
         return [after - before for before, after in pairwise(edges)]
 
-    def overdue(self, now_ms: int) -> int:
-        """How many alarms are due and not settled: all those."""
-        count: int = self._all(_OVERDUE, (now_ms / 1000,))[0][0]
-        return count
+    def census(self, backlog_ms: int, parked: int, head: int, now_ms: int) -> Census:
+        """Counts every hold and every due alarm; the rest is known. An alarm that somebody
+        works on is not overdue."""
+        held, overdue, oldest = self._all(_CENSUS, (now_ms / 1000,))[0]
+        oldest_ms = 0 if oldest is None else now_ms - ms_of_seconds(oldest)
+        return Census(held, overdue, oldest_ms, parked, head, backlog_ms)
+
+    def next_alarm_at(self) -> int | None:
+        """When an alarm is looked at next, in ms. One row."""
+        soonest = self._all("SELECT min(next_run_time) FROM alarms")[0][0]
+        return None if soonest is None else ms_of_seconds(soonest)
 
     def soonest(self, limit: int, offset: int) -> list[str]:
         """Ids of reservations in the order in which they will end."""
