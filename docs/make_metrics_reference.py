@@ -9,14 +9,13 @@ from pathlib import Path
 from reservation_expiry.api.metrics import (
     ADDED_UP,
     BUILD,
-    CENSUS_EVERY_SECONDS,
     OF_DATABASE,
     PUBLISH_SECONDS,
     READY,
     UP,
     Metric,
 )
-from reservation_expiry.infrastructure.application import CENSUS_SECONDS
+from reservation_expiry.infrastructure.application import CENSUS_EVERY_SECONDS, CENSUS_SECONDS
 
 HERE = Path(__file__).parent
 

@@ -24,6 +24,8 @@ from tests.support.clock import ManualClock
 from tests.support.database import sql
 from tests.support.server import wait_for
 
+NOTHING = SimpleNamespace(all=None)  # is asked
+
 
 def make_token(
     application: ReservationApplication, name: str, scope: TokenScope, lives_ms: int | None = None
@@ -34,7 +36,7 @@ def make_token(
 
 
 def flask_routes() -> list[tuple[str, set[str] | None]]:
-    on_paper: Any = SimpleNamespace(mapper=None)  # nothing is asked
+    on_paper: Any = SimpleNamespace(mapper=None, queries=SimpleNamespace(reader=NOTHING))
     app = create_app(on_paper, schedules=on_paper)
     return [(rule.rule, rule.methods) for rule in app.url_map.iter_rules()]
 

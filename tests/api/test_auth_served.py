@@ -72,12 +72,25 @@ def test_auth_lets_nobody_in_anywhere_without_a_token(
     server, _ = guarded
     for path in (*map(path_of, ROUTES), "/", "/none", "/reservations/BAD", "/reservations/%41"):
         answer = ask(server, "", method, path)
-        free = method in ("GET", "HEAD") and path == "/healthz"
-        assert answer.status == (200 if free else 401), (method, path, answer)
-        if not free:
+        expected = _without_token(method, path)
+        assert answer.status == expected, (method, path, answer)
+        if expected == 303:
+            assert answer.headers["location"] == "/dashboard/login"
+        if expected == 401:
             assert answer.headers["www-authenticate"].startswith("Bearer ")
             if method != "HEAD":
                 assert answer.json()["code"] == "unauthenticated"
+
+
+def _without_token(method: str, path: str) -> int:
+    """What lets everybody in, or shows them the way in."""
+    if path.startswith("/dashboard/static/"):
+        return 404 if method == "GET" else 401  # there is no such file
+    if path in ("/dashboard/login", "/dashboard/logout") and method == "POST":
+        return 403  # no page of the dashboard sent it
+    if method == "GET" and path.startswith("/dashboard"):
+        return 200 if path == "/dashboard/login" else 303
+    return 200 if path == "/healthz" and method in ("GET", "HEAD") else 401
 
 
 @pytest.mark.real_time

@@ -16,13 +16,17 @@ ANY_METHOD = {"/": {"GET"}}  # routes of the contract take any, and refuse all b
 ANY_METHOD |= {"/reservations/{name}": {"GET", "POST"}}
 ANY_METHOD |= {"/reservations/{name}/replay-alarm": {"POST"}}
 
+NOTHING = SimpleNamespace(all=None)  # is asked
+
 
 def served() -> set[tuple[str, str]]:
-    on_paper: Any = SimpleNamespace(mapper=None)  # nothing is asked
+    on_paper: Any = SimpleNamespace(mapper=None, queries=SimpleNamespace(reader=NOTHING))
     app = create_app(on_paper, schedules=on_paper)
     found = set()
     for rule in app.url_map.iter_rules():
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
+        if path.startswith("/dashboard"):
+            continue  # for people
         methods = ANY_METHOD[path] if rule.methods is None else rule.methods & METHODS
         found |= {(path, method) for method in methods}
     return found

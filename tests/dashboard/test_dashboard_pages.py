@@ -49,6 +49,7 @@ def client(application: ReservationApplication) -> FlaskClient:
 def _uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page counts anew, for the clock here is not the one that counting goes by."""
     monkeypatch.setattr("reservation_expiry.api.dashboard.lists.COUNT_AGAIN_SECONDS", -1.0)
+    monkeypatch.setattr("reservation_expiry.infrastructure.application.CENSUS_EVERY_SECONDS", -1.0)
 
 
 def words(client: FlaskClient, path: str, status: int = 200) -> str:
