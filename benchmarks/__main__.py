@@ -29,6 +29,7 @@ from benchmarks.plot import draw_growth
 from benchmarks.postgres import postgres
 from benchmarks.scenarios import requests_per_second
 from benchmarks.schedules import schedules
+from benchmarks.seen import pages, streams
 from benchmarks.servers import cpu_count
 from benchmarks.size import growth, open_holds, replay_tools
 from benchmarks.starts import starts
@@ -55,12 +56,13 @@ class Scale:
     nodes: tuple[int, ...] = (3,)  # on PostgreSQL, besides one and two
     bad_clients: tuple[int, float] = (1_000, 5.0)
     idle_connections: int = 5_000
+    streams: int = 1_000
 
 
 SCALES = {
     "smoke": Scale(
         1, 0.2, 50, (200,), 2, 1, (50,), (200,), (400,), 500, (20, 10), ((30,), 20, 1), (),
-        (20, 0.2), 20,
+        (20, 0.2), 20, 20,
     ),
     "quick": Scale(
         1, 2, 2_000, (20_000,), 8, 5, (500,), (1_000, 20_000), (10_000, 100_000), 50_000,
@@ -133,6 +135,8 @@ def groups(
         "holds with terms": lambda: holds(database, scale.rounds, scale.seconds),
         "limits": lambda: limits(creates()),
         "starts": lambda: starts(scale.rounds, scale.idle_connections),
+        "pages": lambda: pages(scale.sizes[-1], scale.rounds),
+        "streams": lambda: streams(scale.streams, scale.seconds),
         "before": lambda: beside(before, database, scale.rounds, scale.seconds, scale.drains[0]),
         "field": lambda: beside_others(field, scale.rounds),
         "postgres": lambda: postgres(

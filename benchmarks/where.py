@@ -18,6 +18,7 @@ from benchmarks.servers import scratch
 from reservation_expiry.api.access import Access
 from reservation_expiry.api.front import Front
 from reservation_expiry.api.http import create_app
+from reservation_expiry.api.metrics import Metrics
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.async_reservations import AsyncReservations
 from reservation_expiry.infrastructure.startup import prepare
@@ -105,9 +106,14 @@ def _request_us(application: ReservationApplication, method: str, body: bytes) -
         pass
 
     async def ask() -> float:
-        app = create_app(application)
+        metrics = Metrics(application)
         front = Front(
-            application, AsyncReservations(application), app, Access(), replay_route=False
+            application,
+            AsyncReservations(application),
+            create_app(application, metrics=metrics),
+            Access(),
+            metrics,
+            replay_route=False,
         )
         began = time.perf_counter()
         for _ in range(REQUESTS):

@@ -203,7 +203,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(server_module, "serve", lambda *_: None)
-    monkeypatch.setattr("reservation_expiry.api.processes.RESPAWN_SECONDS", 0.0)
+    monkeypatch.setattr("reservation_expiry.api.processes.MAX_DEATHS", 0)
     # A server's database that is not there is waited for, for ever.
     monkeypatch.setattr(PostgresStore, "wait_until_there", lambda store: store.connect())
     environment = {"RESERVATION_DATABASE": str(database_path)}

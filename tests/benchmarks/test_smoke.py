@@ -26,6 +26,8 @@ SHORT = {
     "benchmarks.limits.SECONDS": 0.1,
     "benchmarks.postgres.LIMIT_SECONDS": 0.1,
     "benchmarks.scenarios.PAUSE_SECONDS": 0.0,
+    "benchmarks.seen.CENSUS_EVERY_SECONDS": 0.0,
+    "benchmarks.seen.LEAD_SECONDS": 0.3,
     "benchmarks.size.SETTLE_SECONDS": 0.1,
 }
 

@@ -82,6 +82,9 @@ LIMITS: dict[str, str] = {
         f"{limits.LARGE_BODIES}, {limits.LARGE_BODIES_WAITING}"
     ),
     "answers that nobody has taken yet, before pages are refused": size(limits.UNREAD_BYTES),
+    "streams of events per process; what waits for the reader of one": (
+        f"{limits.STREAMS:,}; {size(limits.STREAM_BYTES)}"
+    ),
     "requests in Flask, waiting for a thread": f"{limits.THREADS}, {limits.WAITING_FOR_THREADS}",
     "pages of a hundred and more there, waiting": f"{limits.PAGE_THREADS}, {limits.PAGES_WAITING}",
     "reads that wait for the database": f"{async_reservations.READS_WAITING:,}",

@@ -90,7 +90,7 @@ KEEP_OBJECTS = [
     RenewOwner("owner", 5_000),
     FreeObjects(["object/Counter/foo"], "owner"),
     LeaveObjects("owner"),
-    SlowDownAlarm(CLAIM, None, RuntimeError("on purpose")),
+    SlowDownAlarm(CLAIM, None, RuntimeError("on purpose"), 0),
 ]
 
 
