@@ -120,7 +120,8 @@ def _creates(
     made = sum(each.per_second for each in loads)
     figure.note = f"{made * seconds / max(commits, 1):.0f} creates in a commit"
     worst = max(each.p99_ms for each in loads)
-    return Load(made, max(each.p50_ms for each in loads), worst, 0, sum(each.answers for each in loads))
+    answers = sum(each.answers for each in loads)
+    return Load(made, max(each.p50_ms for each in loads), worst, 0, answers)
 
 
 def _commits(database: PostgresAddress) -> int:
