@@ -1,7 +1,11 @@
-"""Commands on alarms: list them, give parked ones a fresh start."""
+"""Commands on alarms: list them and how they went, give parked ones a fresh start."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
+from reservation_expiry.api.alarm_routes import OUTCOMES
 from reservation_expiry.api.cli.common import (
     COUNT,
     EXIT_NOT_FOUND,
@@ -17,16 +21,22 @@ from reservation_expiry.api.cli.common import (
 )
 from reservation_expiry.api.cli.output import print_table
 from reservation_expiry.api.cli.remote import service, url_option
-from reservation_expiry.api.rendering import render_alarm
+from reservation_expiry.api.rendering import render_alarm, render_attempt
+from reservation_expiry.domain.ids import id_of
 from reservation_expiry.infrastructure.stores.address import Address
-from reservation_expiry.infrastructure.stores.sql.alarm_pages import AlarmState
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import (
+    RESERVATION,
+    AlarmState,
+    AttemptsWanted,
+)
 
+ATTEMPT_HEADINGS = ("OF", "ENDED", "OUTCOME", "LATE", "RETRY", "ERROR")
 HEADINGS = ("NAME", "SCHEDULED", "LOOKS AGAIN", "ATTEMPTS", "STATE")
 
 
 @click.group()
 def alarms() -> None:
-    """List alarms and re-drive parked ones."""
+    """List alarms and how they went; re-drive parked ones."""
 
 
 @alarms.command(name="list", cls=Command)
@@ -70,6 +80,58 @@ def list_alarms(
             for alarm in shown
         ],
     )
+
+
+@alarms.command(cls=Command)
+@click.option("--outcome", type=click.Choice(OUTCOMES), help="Only attempts that ended so.")
+@click.option("--name", help="Only those of a reservation, or of an object: CLASS/NAME.")
+@click.option("--limit", type=COUNT, default=100, show_default=True)
+@database_option
+@url_option
+@json_option
+def attempts(
+    outcome: str | None,
+    name: str | None,
+    limit: int,
+    database: Address,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """List how attempts at alarms ended, the newest first, as far as they are kept."""
+    if url is not None:
+        query = {"outcome": outcome, "name": name, "limit": limit}
+        with service(url) as there:
+            shown = there.ask("GET", "alarms", "attempts", query=query, member="attempts")
+    else:
+        wanted = AttemptsWanted(outcome=outcome, subject=None if name is None else id_of(name))
+        with queries_and_clock(database) as (asked, _):
+            shown = [render_attempt(row) for row in asked.attempts(wanted, limit)]
+    if as_json:
+        for attempt in shown:
+            print_json(attempt)
+        return
+    print_table(
+        ATTEMPT_HEADINGS,
+        [
+            (
+                _subject(attempt),
+                instant(attempt["at"]),
+                attempt["outcome"],
+                f"{attempt['latenessMs']} ms",
+                attempt["retryCount"],
+                attempt["error"] or "",
+            )
+            for attempt in shown
+        ],
+    )
+
+
+def _subject(attempt: Mapping[str, Any]) -> str:
+    """As the commands call it."""
+    name, event_id = attempt["name"], attempt["eventId"]
+    if attempt["entrypoint"] != RESERVATION:
+        name = f"{attempt['entrypoint']}/{name}"
+    return str(name) if event_id is None else f"{name} {event_id}"
 
 
 @alarms.command(cls=Command)

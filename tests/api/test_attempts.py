@@ -1,12 +1,16 @@
 """The kept log of alarms: what became of each attempt, over HTTP."""
 
 import asyncio
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from flask.testing import FlaskClient
 
+from reservation_expiry.api.cli import main
 from reservation_expiry.api.rendering import render_attempt
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.errors import StoreUnavailable
@@ -21,6 +25,7 @@ from tests.support.database import sql
 from tests.support.http import assert_problem, hold_all
 from tests.support.objects import World
 from tests.support.schedules import START, fail, go_on, story
+from tests.support.server import url_of
 
 EVERY = AttemptsWanted()
 Ring = Callable[[], list[str]]
@@ -276,3 +281,21 @@ def test_attempts_at_a_schedules_events_are_kept(address: Address) -> None:
         ]
 
     story(address, steps, fail=fail)
+
+
+def test_the_command_line_tells_the_same(
+    application: ReservationApplication, address: Address, clock: ManualClock, ring: Ring
+) -> None:
+    def told(*words: str) -> str:
+        environment = {"RESERVATION_DATABASE": url_of(address)}
+        result = CliRunner().invoke(main, ["alarms", "attempts", *words], env=environment)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    hold_all(application, "abc", "def")
+    clock.advance(60_007)
+    ring()
+    assert re.search(r"abc +2027-\S+ +ok +7 ms +0", told())
+    assert "abc" not in told("--name", "def")
+    assert json.loads(told("--json", "--name", "def"))["latenessMs"] == 7
+    assert "abc" not in told("--outcome", "parked")

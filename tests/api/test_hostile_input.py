@@ -86,6 +86,8 @@ HOSTILE = [
 BASE: dict[str, dict[str, str]] = {
     "alarms list": {"--limit": "5"},
     "alarms list ": {"--url": "http://127.0.0.1:1"},
+    "alarms attempts": {"--outcome": "ok", "--name": "seat-1", "--limit": "5"},
+    "alarms attempts ": {"--name": "seat-1", "--url": "http://127.0.0.1:1"},
     "alarms redrive": {"name": "seat-1"},
     "alarms redrive ": {"name": "seat-1", "--url": "http://127.0.0.1:1"},
     "backup": {"file": "{new}.db"},
