@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import get_args
 
 import msgspec
 from flask import Flask, Response, request
@@ -18,12 +17,14 @@ from reservation_expiry.api.read_routes import (
     text,
 )
 from reservation_expiry.api.rendering import render_alarm, render_attempt
-from reservation_expiry.domain.alarm import Outcome
 from reservation_expiry.domain.ids import id_of
 from reservation_expiry.infrastructure.application import ReservationApplication
-from reservation_expiry.infrastructure.stores.sql.alarm_pages import ALARM_STATES, AttemptsWanted
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import (
+    ALARM_STATES,
+    OUTCOMES,
+    AttemptsWanted,
+)
 
-OUTCOMES = (*get_args(Outcome), "failed", "interrupted", "gave-up")
 _BOOLEANS = ("true", "false")
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from reservation_expiry.api.alarm_routes import OUTCOMES
 from reservation_expiry.api.cli.common import (
     COUNT,
     EXIT_NOT_FOUND,

@@ -5,7 +5,7 @@ from typing import Any
 from flask import redirect, render_template, request, url_for
 from werkzeug.wrappers import Response
 
-from reservation_expiry.api.alarm_routes import OUTCOMES, attempts_wanted
+from reservation_expiry.api.alarm_routes import attempts_wanted
 from reservation_expiry.api.dashboard.charts import activity_chart, lateness_chart, lateness_labels
 from reservation_expiry.api.dashboard.overview import (
     COUNT_AGAIN_SECONDS,
@@ -27,7 +27,7 @@ from reservation_expiry.domain.ids import OBJECT_PREFIX, named, objects_of, rese
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.stores.sql.activity import Activity
-from reservation_expiry.infrastructure.stores.sql.alarm_pages import ALARM_STATES
+from reservation_expiry.infrastructure.stores.sql.alarm_pages import ALARM_STATES, OUTCOMES
 
 PAGE = 50
 SORTS = ("name", "deadline")

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from reservation_expiry.domain.alarm import Outcome
+from reservation_expiry.domain.durable_object import RunOutcome
 from reservation_expiry.domain.ids import ID_PREFIX, objects_of
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.tables import ATTEMPTS
 
 AlarmState = Literal["due", "waiting", "claimed", "parked"]
 ALARM_STATES: tuple[AlarmState, ...] = get_args(AlarmState)
+# How an attempt at an alarm may end, or a run of a schedule's event.
+OUTCOMES = tuple(dict.fromkeys((*get_args(Outcome), *get_args(RunOutcome))))
 RESERVATION = "Reservation"  # the entrypoint of a reservation's alarm
 # A claim is looked at again when its lease ends; none is longer, and so no other row is read.
 LONGEST_LEASE_SECONDS = 3_600
