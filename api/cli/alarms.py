@@ -24,6 +24,7 @@ from reservation_expiry.api.rendering import render_alarm, render_attempt
 from reservation_expiry.domain.ids import id_of
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sql.alarm_pages import (
+    OUTCOMES,
     RESERVATION,
     AlarmState,
     AttemptsWanted,
