@@ -8,6 +8,7 @@ which docs/metrics.md is made (`make docs`).
 """
 
 import asyncio
+import logging
 import os
 import platform
 import threading
@@ -34,6 +35,7 @@ from reservation_expiry.infrastructure.stores.sql.activity import Census
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+logger = logging.getLogger(__name__)
 PREFIX = "reservation_expiry_"
 PUBLISH_SECONDS = 0.5  # after which the other processes can tell what this one has done
 ENDINGS = {e: e.lower() for e in ("Expired", "Confirmed", "Released", "Cancelled")}  # by event
@@ -115,9 +117,16 @@ class Metrics:
 
     async def keep_published(self) -> None:
         """For as long as the process serves. Not on the loop: the first time takes a while."""
+        is_told = False
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
-            await asyncio.to_thread(self.publish)
+            try:
+                await asyncio.to_thread(self.publish)
+                is_told = False
+            except OSError as error:
+                if not is_told:
+                    logger.warning("metrics are not published, for they cannot be kept: %s", error)
+                is_told = True
 
     def publish(self) -> None:
         """Adds what is new to what all processes can see."""
@@ -211,7 +220,7 @@ class Metrics:
         yield READY, {(): float(self._application.readiness().ready)}
         try:
             census = self._application.census()
-        except (ReservationExpiryError, TimeoutError):
+        except ReservationExpiryError:
             yield UP, {(): 0.0}
             return
         yield UP, {(): 1.0}

@@ -16,6 +16,7 @@ from eventsourcing.application import Application
 from eventsourcing.persistence import ApplicationRecorder, InfrastructureFactory, Mapper
 from eventsourcing.utils import Environment, EnvType
 
+from reservation_expiry.domain.errors import ReservationExpiryError
 from reservation_expiry.domain.ids import aggregate_id, id_of, name_of
 from reservation_expiry.domain.reservation import Reservation
 from reservation_expiry.infrastructure.alarms.claims import ForgetAttempts, RedriveAlarm
@@ -29,6 +30,7 @@ from reservation_expiry.infrastructure.commands import (
     NoteServer,
     Reproject,
 )
+from reservation_expiry.infrastructure.errors import StoreUnavailable
 from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.hold_commands import Answered, Command, ForgetAnswers
 from reservation_expiry.infrastructure.machine.processes import this_process
@@ -91,7 +93,9 @@ class ReservationApplication(Application[str]):
         self._lookout = Lookout(self.writer, self.alarm_clock, self.alarm_dispatcher, self._backlog)
         self._census = Question(self._take_census)
         self._asking = threading.Lock()
-        self._counted: tuple[float, Census] | None = None  # and when, time.monotonic()
+        self._counted: tuple[float, Census | StoreUnavailable] | None = (
+            None  # and when, time.monotonic()
+        )
         self._watch = self._store.watch(self.alarm_clock.wake_for)
         self._kept_attempts = kept_attempts
         self._token = uuid4().hex  # of this process, among those that serve
@@ -220,13 +224,18 @@ class ReservationApplication(Application[str]):
 
     def census(self) -> Census:
         """Counts over the whole store, a scan: taken at most every CENSUS_EVERY_SECONDS, for all
-        who ask. Raises TimeoutError if that takes too long."""
+        who ask. Raises StoreUnavailable if it took too long, for all of them too."""
         with self._asking:
             now = time.monotonic()
             if self._counted is None or now - self._counted[0] >= CENSUS_EVERY_SECONDS:
-                self._counted = None
-                self._counted = now, self._census.answer(CENSUS_SECONDS)
-            return self._counted[1]
+                try:
+                    self._counted = now, self._census.answer(CENSUS_SECONDS)
+                except (ReservationExpiryError, TimeoutError) as error:
+                    self._counted = now, StoreUnavailable(f"nothing was counted: {error}")
+            found = self._counted[1]
+        if isinstance(found, StoreUnavailable):
+            raise found
+        return found
 
     def _take_census(self) -> Census:
         now_ms = self.clock.now_ms()

@@ -91,6 +91,21 @@ def test_without_the_database_the_rest_is_told(
     assert "open_holds" not in found
 
 
+def test_what_was_not_counted_is_not_asked_for_again_at_once(
+    application: ReservationApplication, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[None] = []
+
+    def lost(*_: object) -> None:
+        asked.append(None)
+        raise StoreUnavailable("no connection")
+
+    monkeypatch.setattr(Activity, "census", lost)
+    for _ in range(3):
+        assert told(client)["database_up"] == 0
+    assert len(asked) == 1
+
+
 def test_a_database_that_counts_for_ever_is_not_waited_for(
     application: ReservationApplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
