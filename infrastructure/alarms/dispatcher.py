@@ -257,7 +257,12 @@ class AlarmDispatcher:
         return failed
 
     def _run(self, claims: list[Claim]) -> list[Attempt]:
-        attempts: list[Attempt] = self._writer.execute(SettleAlarms(claims))
+        try:
+            attempts: list[Attempt] = self._writer.execute(SettleAlarms(claims))
+        except StoreDamaged as error:  # before it is looked for alarm by alarm, which takes long
+            if len(claims) == 1 or not self.remake(error):
+                raise
+            attempts = self._writer.execute(SettleAlarms(claims))
         self._batches_ms.append(self._writer.last_transaction_ms)
         self._pause = 0.0
         return attempts

@@ -16,7 +16,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.real_time
 
-CLIENTS, SECONDS = 300, 4.0
+CLIENTS, SECONDS = 200, 2.0
 TTL = b'{"ttlSeconds":3600}'
 PATIENCE_SECONDS = 30.0
 

@@ -28,7 +28,7 @@ def session_of(page: str) -> list[tuple[str, str]]:
 
 def comparable(text: str) -> str:
     """Times, ids and digests are others each time."""
-    return re.sub(r"\b[0-9a-f]{16,32}\b|\d+(\.\d+)?", "N", text).strip()
+    return re.sub(r"\b[0-9a-f]{16,32}\b|\d[\d,]*(\.\d+)?", "N", text).strip()
 
 
 def typed(commands: list[str], folder: Path) -> list[str]:
