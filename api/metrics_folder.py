@@ -8,22 +8,36 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from reservation_expiry.infrastructure.machine.processes import is_gone, this_process
+
+PREFIX = "reservation-expiry-metrics-"
+OWNER = "owner"  # the file that says which process has made it
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # by which prometheus_client finds it
 
 
 @contextmanager
 def metrics_folder() -> Iterator[None]:
     """Raises OSError if there is no place for one."""
-    folder = tempfile.mkdtemp(prefix="reservation-expiry-metrics-")
+    _remove_those_left()
+    folder = tempfile.mkdtemp(prefix=PREFIX)
+    Path(folder, OWNER).write_text(this_process())
     os.environ[VARIABLE] = folder
     try:
         yield
     finally:
         del os.environ[VARIABLE]
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_those_left() -> None:
+    """By services that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # another account's, or another service is removing it just now
+            if folder.stat().st_uid == os.getuid() and is_gone((folder / OWNER).read_text()):
+                shutil.rmtree(folder)
 
 
 def mark_dead(pid: int) -> None:

@@ -231,3 +231,21 @@ def test_the_parent_does_not_load_what_every_process_would_begin_with() -> None:
     code += "print('prometheus_client' in sys.modules)"
     run = [sys.executable, "-c", code]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.real_time
+def test_a_service_removes_what_one_that_was_killed_has_left(
+    make_server: MakeServer, tmp_path: Path
+) -> None:
+    def folders() -> list[str]:
+        return [path.name for path in tmp_path.glob("reservation-expiry-metrics-*")]
+
+    (tmp_path / "reservation-expiry-metrics-of-others").mkdir()
+    server = make_server(env={"TMPDIR": str(tmp_path)}).start()
+    (made,) = set(folders()) - {"reservation-expiry-metrics-of-others"}
+    server.kill()
+    server.start()
+    assert made not in folders()
+    assert len(folders()) == 2
+    assert server.stop() == 0
+    assert folders() == ["reservation-expiry-metrics-of-others"]

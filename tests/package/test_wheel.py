@@ -177,6 +177,8 @@ def test_serve_answers_there_and_its_log_is_verified_by_several_processes(elsewh
         assert held["status"] == "held"
         assert server.state("seat-1") == held
         assert "openapi" in server.get("/openapi.json").json()
+        assert server.get("/dashboard").status == 200
+        assert "reservation_expiry_holds_total 1.0" in server.get("/metrics").body.decode()
         assert server.stop() == 0
     finally:
         server.ensure_gone()
