@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
@@ -19,6 +20,7 @@ from reservation_expiry.infrastructure.errors import StoreUnavailable
 from reservation_expiry.infrastructure.measures import Tally
 from reservation_expiry.infrastructure.stores.address import Address
 from reservation_expiry.infrastructure.stores.sql.activity import Activity
+from tests.conftest import MakeServer
 from tests.support.clients import connections, read_all, request_head
 from tests.support.clock import ManualClock
 from tests.support.database import sql
