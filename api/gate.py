@@ -54,6 +54,7 @@ ROUTES: Mapping[str, Mapping[str, Need]] = {
     "/alarms/redrive": {"POST": "admin"},
     "/alarms/<path:name>/redrive": {"POST": "admin"},
     "/dashboard": {"GET": "read"},
+    "/dashboard/": {"GET": "read"},
     "/dashboard/login": {"GET": "nothing", "POST": "nothing"},
     "/dashboard/logout": {"POST": "nothing"},
     "/dashboard/static/<path:filename>": {"GET": "nothing"},

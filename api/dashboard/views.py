@@ -80,6 +80,7 @@ def _routes(
 ) -> tuple[tuple[str, str, Callable[..., Any]], ...]:
     return (
         ("", "GET", lists.overview),
+        ("/", "GET", to_overview),
         ("/reservations", "GET", lists.reservations),
         ("/reservations/<name>", "GET", singles.reservation),
         ("/objects", "GET", lists.objects),
@@ -114,16 +115,16 @@ class SignIn:
 
     def form(self) -> str | AnyResponse:
         if self._sessions is None:
-            return redirect(url_for("dashboard.overview"), 303)
+            return to_overview()
         return render_template("login.html", is_wrong=False)
 
     def sign_in(self) -> AnyResponse | tuple[str, int]:
         if self._sessions is None:
-            return redirect(url_for("dashboard.overview"), 303)
+            return to_overview()
         cookie = self._sessions.sign_in(request.form.get("token", ""))
         if cookie is None:
             return render_template("login.html", is_wrong=True), 401
-        response = redirect(url_for("dashboard.overview"), 303)
+        response = to_overview()
         response.set_cookie(
             COOKIE,
             cookie,
@@ -161,6 +162,10 @@ def with_policy(response: Response) -> Response:
     if response.mimetype == "text/html":
         response.headers["Cache-Control"] = "no-store"
     return response
+
+
+def to_overview() -> AnyResponse:
+    return redirect(url_for("dashboard.overview"), 303)
 
 
 def no_such_page(rest: str) -> tuple[str, int]:

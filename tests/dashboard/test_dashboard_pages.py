@@ -232,6 +232,10 @@ def test_a_form_that_is_of_no_page_of_ours_is_refused(
     assert sql(address, "SELECT next_run_time FROM alarms") == [(None,)]
 
 
+def test_a_slash_at_the_end_leads_to_the_overview(client: FlaskClient) -> None:
+    assert client.get("/dashboard/").location == "/dashboard"
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
