@@ -175,6 +175,7 @@ class Front(Door):
         of = application.measures.requests_of
         self._reads, self._makes = (of(m, "/reservations/<name:name>") for m in ("GET", "POST"))
         self._scrapes = Lane(app, 1, limits.SCRAPES_WAITING)
+        self._dashboard = Lane(app, limits.DASHBOARD_THREADS, limits.DASHBOARD_WAITING)
         self.connections = DirectConnections(self.answer_directly)
         self.streams = EventStreams(
             application, lambda scope: self.connections.cut(scope), access.is_valid
@@ -278,12 +279,18 @@ class Front(Door):
         now_ms = now_of(body, name)
         return replayed(name, *await self._reservations.expire(name, now_ms))
 
+    def _lane(self, scope: Scope) -> Lane:
+        path: str = scope["path"]
+        if path == "/metrics":
+            return self._scrapes  # to be had when all else waits for the database
+        if path.startswith("/dashboard"):
+            return self._dashboard
+        return self._pages if _LARGE_PAGE.search(scope["query_string"]) else self._flask
+
     async def _ask_flask(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.connections.unread_bytes() > limits.UNREAD_BYTES:
             raise Overloaded("too many answers wait for their readers")
-        lane = self._pages if _LARGE_PAGE.search(scope["query_string"]) else self._flask
-        if scope["path"] == "/metrics":
-            lane = self._scrapes  # to be had when all else waits for the database
+        lane = self._lane(scope)
         lane.refuse_if_full()
         most = SCHEDULE_BYTES if scope["path"].startswith("/schedules/") else BODY_LIMIT_BYTES
         with await self.bodies.read(scope, receive, most) as body:

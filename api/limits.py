@@ -29,5 +29,7 @@ WAITING_FOR_THREADS = 200  # requests, beyond which they are told 503
 PAGE_THREADS = 4  # of their own for pages of a hundred and more, which take long to write
 PAGES_WAITING = 50
 SCRAPES_WAITING = 4
+DASHBOARD_THREADS = 4  # of their own for the dashboard's pages, some of which count for seconds
+DASHBOARD_WAITING = 50
 READINESS_SECONDS = 2.0  # for the database to answer /readyz
 """Longer means "not ready", whatever the answer."""

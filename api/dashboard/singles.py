@@ -101,6 +101,10 @@ class SinglePages:
         )
 
     def _count_standing(self, log_id: str, position: int) -> dict[str, int]:
+        if self._queries.head().position == position:
+            now = self._activity.standing_now()
+            if self._queries.head().position == position:  # nothing came in between
+                return now
         return self._activity.standing_at(position)
 
     def _changes(self, since: int, at: int) -> tuple[list[Change], str | None]:

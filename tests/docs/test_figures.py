@@ -87,6 +87,7 @@ LIMITS: dict[str, str] = {
     ),
     "requests in Flask, waiting for a thread": f"{limits.THREADS}, {limits.WAITING_FOR_THREADS}",
     "pages of a hundred and more there, waiting": f"{limits.PAGE_THREADS}, {limits.PAGES_WAITING}",
+    "pages of the dashboard, waiting": f"{limits.DASHBOARD_THREADS}, {limits.DASHBOARD_WAITING}",
     "reads that wait for the database": f"{async_reservations.READS_WAITING:,}",
     "commands that wait for the database, per process": f"{writer.CALLERS_LIMIT:,}",
     "wait for another process's write lock": ms(sqlite.BUSY_TIMEOUT_MS),

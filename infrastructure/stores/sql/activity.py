@@ -39,6 +39,7 @@ WHERE position <= ? AND topic IN ({_TOPICS}) AND NOT EXISTS (
     AND later.originator_version > events.originator_version
     AND later.position <= ? AND later.topic IN ({_TOPICS}))
 GROUP BY topic"""
+_STANDING_NOW = "SELECT status, count(*) FROM reservations GROUP BY status"
 _BUCKETS = ", ".join(
     f"sum(CASE WHEN lateness_ms < {bound} THEN 1 ELSE 0 END)" for bound in LATENESS_BELOW_MS
 )
@@ -91,6 +92,11 @@ class Activity:
     def by_minute(self, after: int) -> list[tuple[int, str, int]]:
         """(minute since 1970, topic, how many) of the events behind a position: all of them."""
         return self._all(_BY_MINUTE, (after,))
+
+    def standing_now(self) -> dict[str, int]:
+        """The same as things stand, from the read model: looks at every reservation."""
+        found = dict(self._all(_STANDING_NOW))
+        return {status: found.get(status, 0) for status in STATUS_AFTER.values()}
 
     def standing_at(self, position: int) -> dict[str, int]:
         """How many reservations were held, expired, ... after the event at a position. Looks
