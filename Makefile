@@ -10,8 +10,8 @@ TYPES     := $(VENV)/types
 PYTHON    ?= python3
 TEST_ARGS ?=
 # Tests mostly wait for servers; more processes than there are cores keep those busy. A file's
-# tests stay together, for they share what takes long to set up, and in the order of conftest.py.
-PYTEST_PARALLEL ?= --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# tests stay together, for they share what takes long to set up.
+PYTEST_PARALLEL ?= --numprocesses 4 --dist loadfile
 
 export RESERVATION_HOST     ?= 127.0.0.1
 export RESERVATION_PORT     ?= $(or $(PORT),8787)

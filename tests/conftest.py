@@ -52,13 +52,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store", stores, indirect=True, scope="session")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait for processes come first, so that none of them is left for the end, when
-    there is nothing else to do meanwhile."""
-    waiting = {item.path for item in items if item.get_closest_marker("real_time")}
-    items.sort(key=lambda item: item.path not in waiting)
-
-
 @pytest.fixture(scope="session")
 def store(request: pytest.FixtureRequest) -> str:
     return request.param
