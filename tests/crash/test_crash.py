@@ -151,8 +151,11 @@ def crash(fault: Fault, folder: Path, database: Address) -> Crash:
     try:
         if fault.point in HOLDS:
             server.start()
-            with suppress(OSError):
-                answer = server.post("/reservations/one", {"ttlSeconds": 5})
+            for _ in range(10):  # a machine that is busy may say 503
+                with suppress(OSError):
+                    answer = server.post("/reservations/one", {"ttlSeconds": 5})
+                if answer is None or answer.status != 503:
+                    break
         else:
             hold_in(server.database, ["one"], due_at_ms=now_ms())
             server.start(wait=False)
