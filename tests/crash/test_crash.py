@@ -147,11 +147,12 @@ def crash(fault: Fault, folder: Path, database: Address) -> Crash:
         "CRASH_MARKER": str(marker),
     }
     server = Server(folder, command=LAUNCHER, env=env, database=database)
-    answer = None
+    answer: Answer | None = None
     try:
         if fault.point in HOLDS:
             server.start()
             for _ in range(10):  # a machine that is busy may say 503
+                answer = None
                 with suppress(OSError):
                     answer = server.post("/reservations/one", {"ttlSeconds": 5})
                 if answer is None or answer.status != 503:
