@@ -146,3 +146,10 @@ def test_the_command_line_holds_and_counts(
     run("holds", "put", "cart-3", "--ttl", "60")
     assert "released" in run("holds", "release", "cart-3")
     run("holds", "show", "nobody", code=5)
+
+
+@pytest.mark.parametrize("query", ["owner=%00", "item=%00", "prefix=a%00", "cursor=%00"])
+def test_a_nul_in_a_parameter_is_refused(client: FlaskClient, query: str) -> None:
+    answer = client.get(f"/holds?{query}")
+    assert answer.status_code == 400
+    assert "NUL" in answer.json["detail"]
