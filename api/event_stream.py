@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from reservation_expiry.api import limits
-from reservation_expiry.api.read_routes import MAX_INTEGER, MAX_LIMIT
+from reservation_expiry.api.read_routes import MAX_INTEGER, MAX_LIMIT, InvalidParameter, integer
 from reservation_expiry.api.rendering import render_event
 from reservation_expiry.api.request_ids import id_headers
 from reservation_expiry.api.requests import BadStream, OtherLog, Receive, Scope, Send
@@ -326,12 +326,15 @@ def wants_stream(scope: Scope) -> bool:
 
 def start_of(scope: Scope) -> Start:
     """Where a request wants to begin. Raises BadStream."""
-    asked = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    unknown = asked.keys() - _KNOWN
-    if unknown or any(len(values) > 1 for values in asked.values()):
+    parsed = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    if parsed.keys() - _KNOWN or any(len(values) > 1 for values in parsed.values()):
         raise BadStream("a stream of events takes after or last, and log, each once")
-    after, last = _integer(asked, "after", MAX_INTEGER), _integer(asked, "last", MAX_LIMIT)
-    log = asked.get("log", [None])[0]
+    asked = {name: value for name, (value,) in parsed.items()}
+    try:
+        after = integer("after", None, 0, MAX_INTEGER, asked)
+        last = integer("last", None, 0, MAX_LIMIT, asked)
+    except InvalidParameter as error:
+        raise BadStream(str(error)) from error
     seen = [value for name, value in scope["headers"] if name == b"last-event-id"]
     if seen and seen[-1]:  # a browser that comes again says so, at the address of the first time
         found = _EVENT_ID.fullmatch(seen[-1])
@@ -342,13 +345,4 @@ def start_of(scope: Scope) -> Start:
         return Start(int(found[2]), None, found[1].decode())
     if after is not None and last is not None:
         raise BadStream("give after or last, not both")
-    return Start(after, last, log)
-
-
-def _integer(asked: dict[str, list[str]], name: str, high: int) -> int | None:
-    if name not in asked:
-        return None
-    (text,) = asked[name]
-    if not re.fullmatch("[0-9]{1,16}", text) or int(text) > high:
-        raise BadStream(f"{name} must be an integer from 0 to {high}")
-    return int(text)
+    return Start(after, last, asked.get("log"))

@@ -159,9 +159,11 @@ def not_ready(reason: str) -> Response:
     return response
 
 
-def integer(name: str, default: Default, low: int, high: int) -> int | Default:
+def integer(
+    name: str, default: Default, low: int, high: int, given: Mapping[str, str] | None = None
+) -> int | Default:
     """A query parameter. Raises InvalidParameter."""
-    text = request.args.get(name)
+    text = (request.args if given is None else given).get(name)
     if text is None:
         return default
     if not re.fullmatch(r"[0-9]{1,16}", text) or not low <= int(text) <= high:

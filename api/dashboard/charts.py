@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reservation_expiry.infrastructure.stores.sql.activity import LATENESS_BELOW_MS
+from reservation_expiry.infrastructure.stores.sql.activity import LATENESS_BELOW_MS, MINUTE_MS
 
 WIDTH, HEIGHT = 600, 160
 _GAP = 2.0
@@ -86,7 +86,7 @@ def minutes_of(
     found: Sequence[tuple[int, str, int]], statuses: Mapping[str, str], now_ms: int, count: int
 ) -> list[Minute]:
     """The newest `count` minutes, from (minute, topic, how many)."""
-    last = now_ms // 60_000
+    last = now_ms // MINUTE_MS
     holds: dict[int, int] = dict.fromkeys(range(last - count + 1, last + 1), 0)
     endings = dict(holds)
     for minute, topic, number in found:
@@ -94,4 +94,4 @@ def minutes_of(
         if status is None or minute not in holds:
             continue
         (holds if status == "held" else endings)[minute] += number
-    return [Minute(m * 60_000, holds[m], endings[m]) for m in holds]
+    return [Minute(m * MINUTE_MS, holds[m], endings[m]) for m in holds]

@@ -47,8 +47,12 @@ def told(detail: str) -> str:
 
 def shortened(data: object) -> str:
     """An event's data on one line."""
-    line = msgspec.json.encode(data).decode()
-    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}..."
+    return beginning_of(msgspec.json.encode(data).decode())
+
+
+def beginning_of(text: str) -> str:
+    """As much of it as a cell of a table has room for."""
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def page_of(originator_id: str) -> dict[str, str]:

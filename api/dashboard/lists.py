@@ -23,11 +23,11 @@ from reservation_expiry.api.read_routes import (
 )
 from reservation_expiry.api.rendering import render_alarm, render_event
 from reservation_expiry.api.schedules import CLASS_NAME, Schedules
-from reservation_expiry.domain.ids import OBJECT_PREFIX, named, objects_of, reservation_name
-from reservation_expiry.domain.reservation import Reservation
+from reservation_expiry.domain.ids import OBJECT_PREFIX, named, objects_of
 from reservation_expiry.infrastructure.application import ReservationApplication
 from reservation_expiry.infrastructure.stores.sql.activity import Activity
 from reservation_expiry.infrastructure.stores.sql.alarm_pages import ALARM_STATES, OUTCOMES
+from reservation_expiry.infrastructure.stores.sql.item_rows import reservation_of
 
 PAGE = 50
 SORTS = ("name", "deadline")
@@ -64,7 +64,7 @@ class ListPages:
         if sort == "deadline" and (prefix or status not in (None, "held")):
             raise InvalidParameter("By deadline are only those that are held, and all of them.")
         if sort == "deadline":
-            found = self._by_deadline(offset)
+            found = [reservation_of(row) for row in self._activity.soonest(PAGE + 1, offset)]
         else:
             found = self._queries.reservations(
                 status=status, prefix=prefix, after=after, limit=PAGE + 1
@@ -82,11 +82,6 @@ class ListPages:
             sort=sort,
             statuses=STATUSES,
         )
-
-    def _by_deadline(self, offset: int) -> list[Reservation]:
-        names = map(reservation_name, self._activity.soonest(PAGE + 1, offset))
-        found = map(self._queries.reservation, names)
-        return [state for state in found if state is not None]
 
     def objects(self) -> str:
         class_name, prefix = text("class") or "", text("prefix") or ""

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
+from reservation_expiry.api.dashboard.filters import beginning_of, shortened
 from reservation_expiry.api.hold_answers import hold_fields
 from reservation_expiry.api.rendering import render, render_event
 from reservation_expiry.domain.durable_object import StoredObject
@@ -16,7 +15,6 @@ from reservation_expiry.infrastructure.event_mapper import EventMapper
 from reservation_expiry.infrastructure.stores.sql.queries import Queries, RecordedEvent
 
 AROUND = 50  # events that are shown before and after the one that is looked at
-SHOWN_CHARACTERS = 200  # of a value
 SHOWN_KEYS = 200  # of a storage
 
 State = Reservation | StoredObject | None
@@ -133,5 +131,4 @@ def _fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Field]:
 def _text(value: Any) -> str:
     if value is None:
         return "none"
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+    return beginning_of(value) if isinstance(value, str) else shortened(value)

@@ -50,18 +50,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     """A server that asks, and a token of each scope."""
     server = Server(tmp_path_factory.mktemp("auth"), "--auth", "required")
     server.start(wait=False)
-    wait_for(lambda: _lives(server), 20)
+    wait_for(server.lives, 20)
     tokens = {scope: create_token(server.database, scope, scope) for scope in SCOPES}
     wait_for(lambda: ask(server, tokens["admin"], "GET", "/whoami").status == 200, 5)
     yield server, tokens
     server.ensure_gone()
-
-
-def _lives(server: Server) -> bool:
-    try:
-        return server.get("/healthz").status == 200
-    except OSError:
-        return False
 
 
 @pytest.mark.real_time
@@ -145,7 +138,7 @@ def test_auth_is_over_a_second_after_a_token_is_revoked_in_every_process(
     servers = [make_server_on_either("--auth", "required") for _ in range(3)]
     for server in servers:
         server.start(wait=False)
-        wait_for(lambda server=server: _lives(server), 20)
+        wait_for(server.lives, 20)
     token = create_token(servers[0].database, "ci", "read")
     for server in servers:
         wait_for(lambda server=server: ask(server, token, "GET", "/whoami").status == 200, 2)
@@ -174,7 +167,7 @@ def test_auth_of_a_worker_stands_before_its_file_which_sees_no_secret(tmp_path: 
     server = Server(tmp_path, "--auth", "required", serves=("worker", str(tmp_path / "worker.py")))
     server.start(wait=False)
     try:
-        wait_for(lambda: _lives(server), 20)
+        wait_for(server.lives, 20)
         tokens = {scope: create_token(server.database, scope, scope) for scope in SCOPES}
         wait_for(lambda: ask(server, tokens["admin"], "GET", "/").status == 200, 5)
         for method in METHODS:
@@ -194,7 +187,7 @@ def test_auth_of_a_worker_stands_before_its_file_which_sees_no_secret(tmp_path: 
 def test_auth_makes_a_host_beyond_loopback_a_matter_of_tokens(tmp_path: Path) -> None:
     server = Server(tmp_path, "--host", "0.0.0.0", "--auth", "required").start(wait=False)
     try:
-        wait_for(lambda: _lives(server), 20)
+        wait_for(server.lives, 20)
         assert ask(server, "", "GET", "/reservations/seat-1").status == 401
     finally:
         server.ensure_gone()

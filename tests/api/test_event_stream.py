@@ -232,7 +232,7 @@ def test_more_streams_than_there_may_be_are_told_so(make_server: MakeServer) -> 
 def test_a_stream_ends_when_its_token_is_revoked(tmp_path_factory: pytest.TempPathFactory) -> None:
     server = Server(tmp_path_factory.mktemp("auth"), "--auth", "required")
     server.start(wait=False)
-    wait_for(lambda: _lives(server), 20)
+    wait_for(server.lives, 20)
     token = create_token(server.database, "follower", "read")
     try:
         wait_for(lambda: _status(server, token) == 200, 5)
@@ -243,13 +243,6 @@ def test_a_stream_ends_when_its_token_is_revoked(tmp_path_factory: pytest.TempPa
             assert listener.comments == ["the token is not valid any more"]
     finally:
         server.ensure_gone()
-
-
-def _lives(server: Server) -> bool:
-    try:
-        return server.get("/healthz").status == 200
-    except OSError:
-        return False
 
 
 def _status(server: Server, token: str) -> int:

@@ -70,14 +70,8 @@ def own(server: Server) -> Path:
 
 
 def start(server: Server) -> None:
-    def lives() -> bool:
-        try:
-            return server.get("/healthz").status == 200
-        except OSError:
-            return False
-
     server.start(wait=False)
-    wait_for(lives, 20)
+    wait_for(server.lives, 20)
 
 
 def log_in(operator: Operator, server: Server, name: str, scope: str) -> str:

@@ -212,7 +212,7 @@ def test_a_service_that_goes_and_comes_back_is_told_of(page: Page, tmp_path: Pat
 def test_one_signs_in_with_a_token_and_out_again(page: Page, tmp_path: Path) -> None:
     server = Server(tmp_path, "--auth", "required")
     server.start(wait=False)
-    wait_for(lambda: _lives(server), 20)
+    wait_for(server.lives, 20)
     try:
         token = create_token(server.database, "reader", "read")
         time.sleep(1)  # within which every process knows it
@@ -235,10 +235,3 @@ def test_one_signs_in_with_a_token_and_out_again(page: Page, tmp_path: Path) -> 
         assert page.url == address(server, "/login")
     finally:
         server.ensure_gone()
-
-
-def _lives(server: Server) -> bool:
-    try:
-        return server.get("/healthz").status == 200
-    except OSError:
-        return False

@@ -89,6 +89,13 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"the server was not ready in time: {self}")
 
+    def lives(self) -> bool:
+        """Whether it answers, to whoever may ask for more or not."""
+        try:
+            return self.get("/healthz").status == 200
+        except OSError:
+            return False
+
     def kill(self) -> None:
         """kill -9 of every process of it, at once."""
         os.killpg(self.process.pid, signal.SIGKILL)

@@ -10,10 +10,11 @@ from typing import Any
 
 from reservation_expiry.domain.ids import ID_PREFIX
 from reservation_expiry.infrastructure.instants import ms_of_seconds
-from reservation_expiry.infrastructure.stores.row_types import ObjectRow
+from reservation_expiry.infrastructure.stores.row_types import ObjectRow, ReservationRow
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
-from reservation_expiry.infrastructure.stores.sql.tables import OBJECTS
+from reservation_expiry.infrastructure.stores.sql.tables import OBJECTS, RESERVATIONS
+from reservation_expiry.infrastructure.stores.sql.typed import checked
 
 MINUTE_MS = 60_000
 # What a hold is after its newest event of these.
@@ -44,9 +45,6 @@ _BUCKETS = ", ".join(
     f"sum(CASE WHEN lateness_ms < {bound} THEN 1 ELSE 0 END)" for bound in LATENESS_BELOW_MS
 )
 _LATENESS = f"SELECT {_BUCKETS}, count(*) FROM attempts WHERE id >= ? AND outcome = 'ok'"
-_SOONEST = """
-SELECT id FROM alarms WHERE next_run_time IS NOT NULL AND id >= ? AND id < ?
-ORDER BY next_run_time, id LIMIT ? OFFSET ?"""
 _CENSUS = """
 SELECT (SELECT count(*) FROM reservations WHERE status = 'held'), count(*), min(next_run_time)
 FROM alarms WHERE next_run_time <= ?"""
@@ -122,11 +120,16 @@ class Activity:
         soonest = self._all("SELECT min(next_run_time) FROM alarms")[0][0]
         return None if soonest is None else ms_of_seconds(soonest)
 
-    def soonest(self, limit: int, offset: int) -> list[str]:
-        """Ids of reservations in the order in which they will end."""
-        begin = ID_PREFIX.rstrip("/")
-        rows = self._all(_SOONEST, (f"{begin}/", f"{begin}0", limit, offset))
-        return [row[0] for row in rows]
+    def soonest(self, limit: int, offset: int) -> list[ReservationRow]:
+        """Reservations in the order in which they will end."""
+        begins, bounds = begins_with("id", ID_PREFIX)
+        select = (
+            f"SELECT {RESERVATIONS.selected} FROM alarms"
+            f" JOIN reservations ON reservations.name = substr(alarms.id, {len(ID_PREFIX) + 1})"
+            f" WHERE next_run_time IS NOT NULL AND {begins} ORDER BY next_run_time, id"
+        )
+        found = self._all(f"{select} LIMIT ? OFFSET ?", (*bounds, limit, offset))
+        return checked("reservations", found, RESERVATIONS.python_types)
 
     def objects(self, prefix: str, after: str, limit: int) -> list[ObjectRow]:
         """Objects whose ids begin so, in order of their ids, those after the id `after`."""
