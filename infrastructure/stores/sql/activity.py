@@ -10,7 +10,8 @@ from typing import Any
 
 from reservation_expiry.domain.ids import ID_PREFIX
 from reservation_expiry.infrastructure.instants import ms_of_seconds
-from reservation_expiry.infrastructure.stores.row_types import ObjectRow, ReservationRow
+from reservation_expiry.infrastructure.stores.row_types import AlarmScope, ObjectRow, ReservationRow
+from reservation_expiry.infrastructure.stores.sql.alarm_scope import in_scope
 from reservation_expiry.infrastructure.stores.sql.prefixes import begins_with
 from reservation_expiry.infrastructure.stores.sql.rows import Reader
 from reservation_expiry.infrastructure.stores.sql.tables import OBJECTS, RESERVATIONS
@@ -40,6 +41,7 @@ WHERE position <= ? AND topic IN ({_TOPICS}) AND NOT EXISTS (
     AND later.originator_version > events.originator_version
     AND later.position <= ? AND later.topic IN ({_TOPICS}))
 GROUP BY topic"""
+_OF_RESERVATIONS = AlarmScope((ID_PREFIX,))
 _STANDING_NOW = "SELECT status, count(*) FROM reservations GROUP BY status"
 _BUCKETS = ", ".join(
     f"sum(CASE WHEN lateness_ms < {bound} THEN 1 ELSE 0 END)" for bound in LATENESS_BELOW_MS
@@ -122,13 +124,13 @@ class Activity:
 
     def soonest(self, limit: int, offset: int) -> list[ReservationRow]:
         """Reservations in the order in which they will end."""
-        begins, bounds = begins_with("id", ID_PREFIX)
+        where, values = in_scope(_OF_RESERVATIONS, 0)
         select = (
             f"SELECT {RESERVATIONS.selected} FROM alarms"
             f" JOIN reservations ON reservations.name = substr(alarms.id, {len(ID_PREFIX) + 1})"
-            f" WHERE next_run_time IS NOT NULL AND {begins} ORDER BY next_run_time, id"
+            f" WHERE next_run_time IS NOT NULL AND {where} ORDER BY next_run_time, id"
         )
-        found = self._all(f"{select} LIMIT ? OFFSET ?", (*bounds, limit, offset))
+        found = self._all(f"{select} LIMIT ? OFFSET ?", (*values, limit, offset))
         return checked("reservations", found, RESERVATIONS.python_types)
 
     def objects(self, prefix: str, after: str, limit: int) -> list[ObjectRow]:
